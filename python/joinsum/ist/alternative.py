@@ -8,9 +8,9 @@ from torch import nn
 
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text
-from joinsum.ist.discovery import find_layers
-from joinsum.ist.distributed_models import refuse_distributed
-from joinsum.ist.layers import cut_tensors
+from joinsum.ist.layers.discovery import find_layers
+from joinsum.ist.layers.distributed_models import refuse_distributed
+from joinsum.ist.layers.hidden_layers import cut_tensors
 
 __all__ = ["SubnetAlternative", "subnet_alternative"]
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
 from joinsum.ist.full_model import filled
-from joinsum.ist.optimizers import check_state_names, with_parameters
 from joinsum.ist.rounds import Rounds
+from joinsum.ist.subnets.optimizers import check_state_names, with_parameters
 
 __all__ = ["read_checkpoint", "write_checkpoint"]
 

@@ -11,13 +11,13 @@ from joinsum.base.arguments import integer, show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
-from joinsum.ist.discovery import Found, check_named_layers, find_layers
-from joinsum.ist.distributed_models import refuse_distributed
+from joinsum.ist.exchange.options import Options
 from joinsum.ist.hooks import has_subnets
-from joinsum.ist.layers import Cut, HiddenLayer, explicit_layers
-from joinsum.ist.options import Options
+from joinsum.ist.layers.discovery import Found, check_named_layers, find_layers
+from joinsum.ist.layers.distributed_models import refuse_distributed
+from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer, explicit_layers
 from joinsum.ist.rounds import Rounds
-from joinsum.ist.sampling import Chunks, chunk_count
+from joinsum.ist.subnets.sampling import Chunks, chunk_count
 
 __all__ = ["check_arguments", "check_cut_parameters", "chunks_of", "layers_to_cut", "stated"]
 

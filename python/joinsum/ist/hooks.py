@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.attention import forward_passes
-from joinsum.ist.layers import HiddenLayer
+from joinsum.ist.layers.attention import forward_passes
+from joinsum.ist.layers.hidden_layers import HiddenLayer
 
 __all__ = ["Hooks", "has_subnets"]
 

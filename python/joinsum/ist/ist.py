@@ -16,16 +16,16 @@ from joinsum.cluster.context import Context, context, init
 from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.checkpoints import read_checkpoint, write_checkpoint
 from joinsum.ist.construction import check_arguments, check_cut_parameters, chunks_of, layers_to_cut, stated
+from joinsum.ist.exchange.options import Options
+from joinsum.ist.exchange.relations import Homes
 from joinsum.ist.full_model import calibrated, empty_copy, full_model, refill
 from joinsum.ist.hooks import Hooks
-from joinsum.ist.layers import cut_tensors
-from joinsum.ist.optimizers import check_optimizer
-from joinsum.ist.options import Options
+from joinsum.ist.layers.hidden_layers import cut_tensors
 from joinsum.ist.recovery import Recovery
-from joinsum.ist.relations import Homes
 from joinsum.ist.report import Report
 from joinsum.ist.rounds import Rounds, unsharded
-from joinsum.ist.subnets import Subnets
+from joinsum.ist.subnets.optimizers import check_optimizer
+from joinsum.ist.subnets.subnets import Subnets
 from joinsum.planner.cost import cost
 
 __all__ = ["IST"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from joinsum.cluster.context import context
+from joinsum.ist.exchange.survivors import Record, last_records, write_record
 from joinsum.ist.rounds import Rounds
-from joinsum.ist.survivors import Record, last_records, write_record
 
 __all__ = ["Recovery"]
 

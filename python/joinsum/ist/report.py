@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from joinsum.algebra.plan import IaPlan
 from joinsum.base.text_table import count_text, text_table
-from joinsum.ist.layers import HiddenLayer
-from joinsum.ist.sampling import Chunks
+from joinsum.ist.layers.hidden_layers import HiddenLayer
+from joinsum.ist.subnets.sampling import Chunks
 from joinsum.planner.cost import PlanCost
 
 __all__ = ["Report"]

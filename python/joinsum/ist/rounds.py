@@ -10,17 +10,17 @@ import torch
 from joinsum.algebra.plan import IaPlan
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
-from joinsum.ist.bundles import Bundle, Slice, bundles_of
-from joinsum.ist.exchange import Exchange
-from joinsum.ist.grouping import with_few_slices
-from joinsum.ist.options import Options
-from joinsum.ist.relations import Assignments
-from joinsum.ist.sampling import Assignment, Chunks, assignment
-from joinsum.ist.shared_tensors import SharedTensors
-from joinsum.ist.site_plans import SitePlans
-from joinsum.ist.subnets import Subnets
-from joinsum.ist.survivors import Record, holders
-from joinsum.ist.whole_tensors import WholeTensors
+from joinsum.ist.exchange.exchange import Exchange
+from joinsum.ist.exchange.grouping import with_few_slices
+from joinsum.ist.exchange.options import Options
+from joinsum.ist.exchange.relations import Assignments
+from joinsum.ist.exchange.site_plans import SitePlans
+from joinsum.ist.exchange.survivors import Record, holders
+from joinsum.ist.exchange.whole_tensors import WholeTensors
+from joinsum.ist.subnets.bundles import Bundle, Slice, bundles_of
+from joinsum.ist.subnets.sampling import Assignment, Chunks, assignment
+from joinsum.ist.subnets.shared_tensors import SharedTensors
+from joinsum.ist.subnets.subnets import Subnets
 
 __all__ = ["Rounds", "unsharded"]
 

@@ -28,12 +28,12 @@ import joinsum
 import torch
 import torch.distributed as dist
 from failures import keep_store
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.exchange import Exchange
-from joinsum.ist.relations import Trained
+from joinsum.ist.exchange.exchange import Exchange
+from joinsum.ist.exchange.relations import Trained
+from joinsum.ist.exchange.site_plans import SitePlans
+from joinsum.ist.exchange.whole_tensors import WholeTensors
 from joinsum.ist.rounds import Rounds
-from joinsum.ist.site_plans import SitePlans
-from joinsum.ist.whole_tensors import WholeTensors
+from joinsum.ist.subnets.bundles import Bundle
 from replayed_subnets import EVERY, LATER, SEED, differing, expected, later, new, tensors, train
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter

@@ -66,7 +66,7 @@ def an_exchange_in_parts_gives_what_one_plan_gives() -> None:
             model = network({}).float()
             optimizer = adam(model.parameters())
             with (
-                patch("joinsum.ist.grouping.TOGETHER_BYTES", most),
+                patch("joinsum.ist.exchange.grouping.TOGETHER_BYTES", most),
                 joinsum.IST(model, optimizer, every=2, wire=wire),
             ):
                 for place in range(rank(), len(data), ranks()):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import joinsum
-import joinsum.ist.discovery
+import joinsum.ist.layers.discovery
 import pytest
 import torch
 from stacked_subnets import Optimizer, batches, mlp, step
@@ -106,7 +106,7 @@ class Masked(nn.Module):
 def test_tied_weights_masks_and_written_buffers_of_uncut_modules(tmp_path: Path) -> None:
     joinsum.init(sites=3)
     model, plain = Masked(), Masked()
-    joinsum.ist.discovery.find_layers(model, False, None)
+    joinsum.ist.layers.discovery.find_layers(model, False, None)
     assert type(model.mean) is torch.Tensor  # tracing has left nothing behind
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
     ist = joinsum.IST(model, optimizer, every=1)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import joinsum
 import pytest
 import torch
-from joinsum.ist.discovery import find_layers
+from joinsum.ist.layers.discovery import find_layers
 from reference_subnets import Axes, compare_rounds
 from torch import nn
 

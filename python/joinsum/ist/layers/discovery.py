@@ -14,8 +14,8 @@ import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.attention import attention_heads, is_attention
-from joinsum.ist.calls import (
+from joinsum.ist.layers.attention import attention_heads, is_attention
+from joinsum.ist.layers.calls import (
     call_mixes_neurons,
     call_pools_channels_apart,
     combines_operands,
@@ -24,8 +24,8 @@ from joinsum.ist.calls import (
     is_sum,
     spatial_axes_after_mean,
 )
-from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised
-from joinsum.ist.modules import (
+from joinsum.ist.layers.hidden_layers import HiddenLayer, Member, layer_of_heads, not_normalised
+from joinsum.ist.layers.modules import (
     as_consumer,
     as_follower,
     as_producer,
@@ -36,7 +36,7 @@ from joinsum.ist.modules import (
     spatial_axes,
     treats_neurons_apart,
 )
-from joinsum.ist.tracing import asks_size, graphs_of, modules_read, name_of
+from joinsum.ist.layers.tracing import asks_size, graphs_of, modules_read, name_of
 
 __all__ = ["Found", "check_named_layers", "find_layers"]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.execution.relation import Relation, relation
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.copies import CopyChoice, Key, choose_copies, first_copies
-from joinsum.ist.relations import Assignments, copied, trained_sites
-from joinsum.ist.sampling import Chunks
-from joinsum.ist.site_plans import Draft, SitePlans
+from joinsum.ist.exchange.copies import CopyChoice, Key, choose_copies, first_copies
+from joinsum.ist.exchange.relations import Assignments, copied, trained_sites
+from joinsum.ist.exchange.site_plans import Draft, SitePlans
+from joinsum.ist.subnets.bundles import Bundle
+from joinsum.ist.subnets.sampling import Chunks
 
 __all__ = ["Buddies"]
 

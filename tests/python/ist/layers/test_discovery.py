@@ -7,8 +7,8 @@ from typing import Any
 import joinsum
 import pytest
 import torch
-from joinsum.ist.discovery import find_layers
-from joinsum.ist.layers import cut_tensors
+from joinsum.ist.layers.discovery import find_layers
+from joinsum.ist.layers.hidden_layers import cut_tensors
 from torch import nn
 from torch.nn import functional as F
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from joinsum.ist.attention_trial import differs_from_heads
-from joinsum.ist.modules import Member, Role, as_consumer, as_producer
-from joinsum.ist.multihead_attention import HeadsForward, multihead_members, refuses_heads
+from joinsum.ist.layers.attention_trial import differs_from_heads
+from joinsum.ist.layers.modules import Member, Role, as_consumer, as_producer
+from joinsum.ist.layers.multihead_attention import HeadsForward, multihead_members, refuses_heads
 
 __all__ = ["AttentionHeads", "attention_heads", "forward_passes", "heads_of", "is_attention", "projects_heads"]
 

@@ -26,9 +26,9 @@ from typing import Any, Literal
 
 from joinsum.algebra.key_functions import lookup
 from joinsum.execution.relation import Relation
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.copies import CopyChoice, Key
-from joinsum.ist.sampling import Assignment
+from joinsum.ist.exchange.copies import CopyChoice, Key
+from joinsum.ist.subnets.bundles import Bundle
+from joinsum.ist.subnets.sampling import Assignment
 
 __all__ = [
     *("Assignments", "Homes", "Trained", "ahead", "copied", "exchanged", "first_round", "located", "placed_in"),

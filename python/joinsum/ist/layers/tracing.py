@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from joinsum.ist.modules import as_consumer, as_follower, as_producer
+from joinsum.ist.layers.modules import as_consumer, as_follower, as_producer
 
 __all__ = ["asks_size", "graphs_of", "modules_read", "name_of"]
 

@@ -15,13 +15,11 @@ from joinsum.cluster.trace import Trace
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
 from joinsum.frontend.empty_models import initial_value
-from joinsum.ist.averages import Averages
-from joinsum.ist.buddies import Buddies, Cuts
-from joinsum.ist.bundles import Bundle, Slice
-from joinsum.ist.copies import Key
-from joinsum.ist.grouping import grouped
-from joinsum.ist.options import Options
-from joinsum.ist.relations import (
+from joinsum.ist.exchange.buddies import Buddies, Cuts
+from joinsum.ist.exchange.copies import Key
+from joinsum.ist.exchange.grouping import grouped
+from joinsum.ist.exchange.options import Options
+from joinsum.ist.exchange.relations import (
     Assignments,
     Trained,
     exchanged,
@@ -31,14 +29,16 @@ from joinsum.ist.relations import (
     rounded,
     trained_sites,
 )
-from joinsum.ist.reslicing import following
-from joinsum.ist.resting_ahead import RestingAhead
-from joinsum.ist.sampling import Chunks
-from joinsum.ist.site_plans import Draft, SitePlans, remedy_named
-from joinsum.ist.subnets import Subnets
-from joinsum.ist.survivors import BundleRecord
-from joinsum.ist.trained_blocks import TrainedBlocks
-from joinsum.ist.whole_tensors import WholeTensors
+from joinsum.ist.exchange.reslicing import following
+from joinsum.ist.exchange.resting_ahead import RestingAhead
+from joinsum.ist.exchange.site_plans import Draft, SitePlans, remedy_named
+from joinsum.ist.exchange.survivors import BundleRecord
+from joinsum.ist.exchange.trained_blocks import TrainedBlocks
+from joinsum.ist.exchange.whole_tensors import WholeTensors
+from joinsum.ist.subnets.averages import Averages
+from joinsum.ist.subnets.bundles import Bundle, Slice
+from joinsum.ist.subnets.sampling import Chunks
+from joinsum.ist.subnets.subnets import Subnets
 
 __all__ = ["Exchange"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from joinsum.ist.modules import Member, set_counts
+from joinsum.ist.layers.modules import Member, set_counts
 
 __all__ = ["differs_from_heads"]
 

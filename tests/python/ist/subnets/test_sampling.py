@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from joinsum.ist.sampling import Chunks, assignment, chunk_count
+from joinsum.ist.subnets.sampling import Chunks, assignment, chunk_count
 from torch import nn
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import torch
 
-from joinsum.ist.averages import Averages
-from joinsum.ist.bundles import Slice
-from joinsum.ist.subnets import Subnets
+from joinsum.ist.subnets.averages import Averages
+from joinsum.ist.subnets.bundles import Slice
+from joinsum.ist.subnets.subnets import Subnets
 
 __all__ = ["SharedTensors"]
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.modules import Member, Role
+from joinsum.ist.layers.modules import Member, Role
 
 __all__ = ["HeadsForward", "multihead_members", "refuses_heads"]
 

@@ -16,8 +16,8 @@ import torch
 
 from joinsum.base.errors import CheckpointError
 from joinsum.base.files import replaced_atomically
-from joinsum.ist.bundles import Bundle, Slice
-from joinsum.ist.copies import Key
+from joinsum.ist.exchange.copies import Key
+from joinsum.ist.subnets.bundles import Bundle, Slice
 
 __all__ = ["BundleRecord", "Record", "holders", "last_records", "write_record"]
 

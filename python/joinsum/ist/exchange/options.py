@@ -9,7 +9,7 @@ import torch
 
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
-from joinsum.ist.relations import Homes
+from joinsum.ist.exchange.relations import Homes
 
 __all__ = ["Options"]
 

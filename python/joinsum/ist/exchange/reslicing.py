@@ -9,9 +9,9 @@ import torch
 
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.execution.relation import relation
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.site_plans import SitePlans, empty
-from joinsum.ist.subnets import Subnets
+from joinsum.ist.exchange.site_plans import SitePlans, empty
+from joinsum.ist.subnets.bundles import Bundle
+from joinsum.ist.subnets.subnets import Subnets
 
 __all__ = ["following"]
 

@@ -8,11 +8,11 @@ from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.base.dtypes import dtype_name
 from joinsum.cluster.trace import Trace
 from joinsum.execution.relation import relation
-from joinsum.ist.ahead import Ahead
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.options import Options
-from joinsum.ist.relations import Assignments, ahead
-from joinsum.ist.site_plans import Draft, SitePlans, remedy_named
+from joinsum.ist.exchange.ahead import Ahead
+from joinsum.ist.exchange.options import Options
+from joinsum.ist.exchange.relations import Assignments, ahead
+from joinsum.ist.exchange.site_plans import Draft, SitePlans, remedy_named
+from joinsum.ist.subnets.bundles import Bundle
 
 __all__ = ["RestingAhead"]
 

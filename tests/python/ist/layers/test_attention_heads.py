@@ -10,8 +10,8 @@ from typing import Any
 import joinsum
 import pytest
 import torch
-from joinsum.ist.discovery import Found, find_layers
-from joinsum.ist.layers import cut_tensors, explicit_layers
+from joinsum.ist.layers.discovery import Found, find_layers
+from joinsum.ist.layers.hidden_layers import cut_tensors, explicit_layers
 from torch import nn
 from torch.nn import functional as F
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import fx
 
-from joinsum.ist.modules import ALONG_AXIS, counts_neurons
-from joinsum.ist.tracing import asks_size, name_of
+from joinsum.ist.layers.modules import ALONG_AXIS, counts_neurons
+from joinsum.ist.layers.tracing import asks_size, name_of
 
 __all__ = [
     "call_mixes_neurons",

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.attention import AttentionHeads, heads_of, is_attention, projects_heads
-from joinsum.ist.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm
+from joinsum.ist.layers.attention import AttentionHeads, heads_of, is_attention, projects_heads
+from joinsum.ist.layers.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm
 
 __all__ = [
     "Cut",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.sampling import Chunks
+from joinsum.ist.subnets.bundles import Bundle
+from joinsum.ist.subnets.sampling import Chunks
 
 __all__ = ["grouped", "with_few_slices"]
 

@@ -141,7 +141,7 @@ def test_weights_travel_in_parts_where_they_are_large(limit: int, monkeypatch: p
     joinsum.init(sites=3)
     results = []
     for most in (1 << 40, limit):
-        monkeypatch.setattr("joinsum.ist.grouping.TOGETHER_BYTES", most)
+        monkeypatch.setattr("joinsum.ist.exchange.grouping.TOGETHER_BYTES", most)
         model = mlp(6, 9, 20, 3)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         ist = joinsum.IST(model, optimizer, every=2)

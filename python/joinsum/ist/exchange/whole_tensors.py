@@ -10,12 +10,12 @@ from joinsum import _C
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
-from joinsum.ist.bundles import Bundle, Slice, without_key_axes
-from joinsum.ist.copies import Key
-from joinsum.ist.relations import placed_in
-from joinsum.ist.sampling import Chunks
-from joinsum.ist.site_plans import Draft, SitePlans, empty
-from joinsum.ist.survivors import BundleRecord
+from joinsum.ist.exchange.copies import Key
+from joinsum.ist.exchange.relations import placed_in
+from joinsum.ist.exchange.site_plans import Draft, SitePlans, empty
+from joinsum.ist.exchange.survivors import BundleRecord
+from joinsum.ist.subnets.bundles import Bundle, Slice, without_key_axes
+from joinsum.ist.subnets.sampling import Chunks
 
 __all__ = ["WholeTensors"]
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 
 from joinsum import _C
-from joinsum.ist.layers import Cut
-from joinsum.ist.sampling import Assignment, Chunks
+from joinsum.ist.layers.hidden_layers import Cut
+from joinsum.ist.subnets.sampling import Assignment, Chunks
 
 __all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "without_key_axes"]
 

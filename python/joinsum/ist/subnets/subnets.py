@@ -16,11 +16,11 @@ from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import replace_tensor
 from joinsum.frontend.empty_models import detached, initial_value
-from joinsum.ist.bundles import Slice
-from joinsum.ist.layers import Cut, HiddenLayer
-from joinsum.ist.modules import set_counts
-from joinsum.ist.optimizers import first_state, small
-from joinsum.ist.sampling import Chunks
+from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer
+from joinsum.ist.layers.modules import set_counts
+from joinsum.ist.subnets.bundles import Slice
+from joinsum.ist.subnets.optimizers import first_state, small
+from joinsum.ist.subnets.sampling import Chunks
 
 __all__ = ["Subnets"]
 

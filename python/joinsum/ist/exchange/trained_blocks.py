@@ -9,10 +9,10 @@ import torch
 from joinsum import _C
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.cluster.context import context
-from joinsum.ist.bundles import Bundle
-from joinsum.ist.relations import Assignments
-from joinsum.ist.sampling import Chunks
-from joinsum.ist.subnets import Subnets
+from joinsum.ist.exchange.relations import Assignments
+from joinsum.ist.subnets.bundles import Bundle
+from joinsum.ist.subnets.sampling import Chunks
+from joinsum.ist.subnets.subnets import Subnets
 
 __all__ = ["TrainedBlocks"]
 

@@ -1,0 +1,1 @@
+"""Which layers of a model are cut into subnets, which modules their neurons pass, and what is refused."""
