@@ -12,7 +12,17 @@ from joinsum import _C
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 
-__all__ = ["check_array", "integer", "integers", "is_number", "kernel_named", "shape_text", "show", "time_limit"]
+__all__ = [
+    "check_array",
+    "check_has_elements",
+    "integer",
+    "integers",
+    "is_number",
+    "kernel_named",
+    "shape_text",
+    "show",
+    "time_limit",
+]
 
 _LONGEST = 80
 
@@ -79,6 +89,19 @@ def kernel_named(who: str, kernel: object) -> _C.Kernel:
     if not isinstance(kernel, str):
         raise PlanError(f"{who}: a kernel is named by text such as 'matmul' or 'scale[0.5]': kernel={show(kernel)}")
     return _C.Kernel(kernel)
+
+
+def check_has_elements(who: str, tensor: torch.Tensor) -> None:
+    """Raises PlanError for tensors that are not their own elements: distributed, fake and other wrappers."""
+    if hasattr(tensor, "full_tensor"):
+        raise PlanError(
+            f"{who}: a distributed tensor; give its full_tensor(), on all ranks: shape={shape_text(tensor)}"
+        )
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise PlanError(
+            f"{who}: a class of tensors that says itself what operations do (__torch_dispatch__); give the plain "
+            f"tensor that it holds: type={type(tensor).__name__}"
+        )
 
 
 def check_array(who: str, array: object) -> torch.Tensor:

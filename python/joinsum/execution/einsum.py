@@ -126,6 +126,7 @@ def einsum(
             agg=agg,
             extents=extents,
             out=out,
+            out_format=out_format,
         )
     if torch.compiler.is_dynamo_compiling():
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))

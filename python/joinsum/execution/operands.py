@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from joinsum.base.arguments import check_array, show
+from joinsum.base.arguments import check_array, check_has_elements, show
 from joinsum.base.errors import PlanError
 
 __all__ = [
@@ -72,13 +72,8 @@ def tensor_traits(tensors: Iterable[torch.Tensor], recorded: bool) -> list[tuple
 def _checked(who: str, operand: object) -> torch.Tensor:
     tensor = operand
     if isinstance(operand, torch.Tensor):
-        own_dispatch = type(operand).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-        of_torch = isinstance(operand, _FAKE) and recording()
-        if own_dispatch and not of_torch and not hasattr(operand, "device_mesh"):
-            raise PlanError(
-                f"{who}: a class of tensors that says itself what operations do (__torch_dispatch__); give the plain "
-                f"tensor that it holds: type={type(operand).__name__}"
-            )
+        if not (isinstance(operand, _FAKE) and recording()):
+            check_has_elements(who, operand)
         if operand.requires_grad:
             tensor = operand.detach()
     check_array(who, tensor)

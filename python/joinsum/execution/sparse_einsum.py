@@ -11,7 +11,7 @@ import torch
 
 from joinsum import _C
 from joinsum.algebra.sources import sparse_array
-from joinsum.base.arguments import show
+from joinsum.base.arguments import check_has_elements, show
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
@@ -68,9 +68,8 @@ class _Read:
 
     @property
     def gives_truths(self) -> bool:
-        """Whether it reduces to truth values."""
-        reduced = {label for own in self.labels for label in own} - set(self.result)
-        return self.operations.agg in ("any", "all") and bool(reduced)
+        """Whether its results are truth values."""
+        return self.operations.agg in ("any", "all")
 
 
 def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations) -> _Read:
@@ -94,6 +93,12 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
     if dtype is None and len(set(dtypes)) > 1:
         raise PlanError(f"einsum: dtypes of the operands differ; convert one with to(dtype): dtypes={show(dtypes)}")
     dtype = dtype or dtypes[0]
+    _C.sparse_aggregation(operations.agg)  # raises for one that sparse operands do not have, even if nothing is reduced
+    if dtype is torch.bool and operations.agg == "sum" and operations.join != "mul" and len(operands) > 1:
+        raise PlanError(
+            f'einsum: sums of truth values; give agg="any" or "all", or count them in to(torch.int64): '
+            f"join={operations.join}\n  {equation}"
+        )
     if dtype is torch.bool and operations.products and len(operands) > 1:
         operations = replace(operations, agg="any")  # the fill, false, annihilates the product
     if dtype not in _DTYPES:
@@ -515,6 +520,8 @@ def _check_operands(operands: Sequence[object]) -> None:
                 f"einsum: a tensor of torch's sparse layouts has no gradient here; give "
                 f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
             )
+        if isinstance(operand, torch.Tensor):
+            check_has_elements(f"einsum: operand {number}", operand)
 
 
 def sparse_einsum(
@@ -553,7 +560,7 @@ def sparse_einsum(
             return contracted
     if recorded:
         return _in_autograd(call, operands)
-    if out_format == "auto":
+    if out_format != "dense":
         with current.preparing("einsum"):
             call.planned.check_not_densified(call.operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:

@@ -86,7 +86,7 @@ class SparseLinear(nn.Module):
         >>> torch.allclose(sparse(torch.eye(3)), dense(torch.eye(3)))
         True
         """
-        weight = linear.weight.detach()
+        weight = _whole(linear.weight.detach())
         pattern = weight != 0
         if density is not None:
             largest = weight.abs().flatten().topk(_count(density, weight.numel())).indices
@@ -104,15 +104,16 @@ class SparseLinear(nn.Module):
         with torch.no_grad():
             layer.values.copy_(weight[layer.rows, layer.columns])
             if layer.bias is not None:
-                layer.bias.copy_(linear.bias)
+                layer.bias.copy_(_whole(linear.bias.detach()))
         return layer
 
     @property
     def weight(self) -> SparseTensor:
-        """The weight as it is now, a copy in compressed rows."""
-        values = self.values.detach().cpu()
+        """The weight as it is now, a copy in compressed rows; where it is distributed, all ranks call."""
+        places = [_whole(self.rows).cpu(), _whole(self.columns).cpu()]
+        values = _whole(self.values.detach()).cpu()
         shape = (self.out_features, self.in_features)
-        return SparseTensor.from_coordinates([self.rows.cpu(), self.columns.cpu()], values, shape=shape, levels="csr")
+        return SparseTensor.from_coordinates(places, values, shape=shape, levels="csr")
 
     def forward(self, input: Tensor) -> Tensor:
         """`input` [*, in_features] gives [*, out_features]; raises PlanError for sparse inputs."""
@@ -140,6 +141,12 @@ class SparseLinear(nn.Module):
             f"in_features={self.in_features}, out_features={self.out_features}, entries={len(self.values)}, "
             f"bias={self.bias is not None}"
         )
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All elements of a tensor that may be distributed."""
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
 
 
 def _count(density: object, elements: int) -> int:

@@ -8,7 +8,7 @@ import warnings
 import numpy
 import torch
 
-from joinsum.base.arguments import integers, is_number, show
+from joinsum.base.arguments import check_has_elements, integers, is_number, show
 from joinsum.base.errors import PlanError
 
 __all__ = [
@@ -84,6 +84,7 @@ def array_of(who: str, name: str, value: object) -> torch.Tensor:
             value = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise PlanError(f"{who}: no array: {name}={show(value)} ({error})") from None
+    check_has_elements(f"{who}: {name}", value)
     if value.device.type != "cpu":
         raise PlanError(f"{who}: sparse tensors are kept on the CPU; give {name}.cpu(): device={value.device}")
     if value.layout is not torch.strided:

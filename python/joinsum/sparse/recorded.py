@@ -42,7 +42,7 @@ def carried(
         return values
     mine, wanted = _places(who, at, shape), _places(who, to, shape)
     if not len(mine):
-        return values.new_full((len(wanted),), fill)
+        return values.new_full((len(wanted),), fill) + values.sum()  # the sum of none, which is in autograd
     found = torch.searchsorted(mine, wanted).clamp_(max=len(mine) - 1)
     return torch.where(mine[found] == wanted, values[found], fill)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import joinsum
@@ -285,3 +287,68 @@ def test_comparisons(sign: str, dtype: torch.dtype) -> None:
         found = joinsum.einsum("ij,ij->ij", *operands, join=f"x0{sign}x1", out_format="dense")
         wanted = {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[sign]
         assert torch.equal(found, wanted.to(dtype))
+
+
+def test_the_format_is_that_asked_for_in_every_mode_of_torchs_functions() -> None:
+    eye = SparseTensor.from_torch(torch.eye(4), levels="csr")
+    with torch.device("cpu"):
+        assert isinstance(joinsum.einsum("ij,jk->ik", eye, eye, out_format="dense"), torch.Tensor)
+        assert joinsum.einsum("ij,jk->ik", eye, eye, out_format="dcsr").levels == ("sorted_list", "sorted_list")
+        with pytest.raises(PlanError, match="nonsense"):
+            joinsum.einsum("ij,jk->ik", eye, eye, out_format="nonsense")
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_distributed_operands_are_refused_with_the_remedy(sites: int) -> None:
+    joinsum.init(sites=sites)
+    model = torch.nn.Linear(4, 4)
+    step = joinsum.train_step(model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    step(torch.ones(3, 4), torch.ones(3, 4))
+    eye = SparseTensor.from_torch(torch.eye(4), levels="csr")
+    pattern = SparseTensor.from_coordinates([[0, 1, 2, 3]], torch.ones(4), (4,))
+    for call in (
+        lambda: joinsum.einsum("ij,jk->ik", eye, model.weight),
+        lambda: SparseTensor.from_torch(model.weight.detach(), levels="csr"),
+        lambda: SparseTensor.from_coordinates([[0, 1, 2, 3]], model.bias.detach(), (4,)),
+        lambda: pattern.with_values(model.bias.detach()),
+    ):
+        with pytest.raises(PlanError, match=r"full_tensor\(\)"):
+            call()
+    whole = model.weight.full_tensor()
+    assert torch.allclose(joinsum.einsum("ij,jk->ik", eye, whole, out_format="dense"), whole)
+
+
+@pytest.mark.parametrize("agg", ["any", "all"])
+def test_truth_of_what_is_not_reduced_is_a_truth_value(agg: str) -> None:
+    stored = SparseTensor.from_torch(torch.tensor([0.0, 2.0, 0.0]), levels=["sorted_list"])
+    found = joinsum.einsum("i->i", stored, agg=agg, out_format="dense")
+    assert found.dtype is torch.bool
+    assert found.tolist() == [False, True, False]
+
+
+def test_sums_of_truth_values_and_unknown_aggregations_are_refused() -> None:
+    truths = SparseTensor.from_torch(torch.tensor([True, True, False]))
+    assert joinsum.einsum("i->", truths).item() == 2
+    assert joinsum.einsum("i,i->", truths, truths).item() is True
+    for join in ("max", "min", "add"):
+        with pytest.raises(PlanError, match=r'"any".*int64'):
+            joinsum.einsum("i,i->", truths, truths, join=join)
+    with pytest.raises(PlanError, match="argmax"):
+        joinsum.einsum("i->i", SparseTensor.from_torch(torch.ones(3)), agg="argmax")
+
+
+def test_a_result_without_memory_says_so() -> None:
+    script = (
+        "import resource, torch, joinsum\n"
+        "from joinsum import SparseTensor\n"
+        "ones = SparseTensor.from_torch(torch.ones(100_000), levels=['sorted_list'])\n"
+        "joinsum.einsum('i,i->', ones, ones)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)\n"
+        "try:\n"
+        "    joinsum.einsum('i,j->ij', ones, ones, out_format='coo')\n"
+        "except joinsum.PlanError as error:\n"
+        "    print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert "no memory for the result" in run.stdout

@@ -206,3 +206,21 @@ def test_sparse_inputs_are_refused_with_the_remedy() -> None:
     for given in (x.to_sparse(), x.to_sparse_csr(), joinsum.SparseTensor.from_torch(x)):
         with pytest.raises(joinsum.PlanError, match=r"SparseLinear: .*shape=\[6, 6\]; give input.to_dense\(\)"):
             layer(given)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_the_weight_can_be_read_after_training(sites: int) -> None:
+    joinsum.init(sites=sites)
+    torch.manual_seed(0)
+    layer = SparseLinear(9, 4, density=0.5)
+    dense = torch.nn.Linear(9, 4)
+    with torch.no_grad():
+        dense.weight.copy_(layer.weight.to_dense())
+        dense.bias.copy_(layer.bias)
+    pattern = dense.weight.detach() != 0
+    x, y = torch.randn(7, 9), torch.randint(0, 4, (7,))
+    step = joinsum.train_step(layer, nn.functional.cross_entropy, torch.optim.SGD(layer.parameters(), lr=0.5))
+    step(x, y)
+    nn.functional.cross_entropy(dense(x), y).backward()
+    wanted = dense.weight.detach() - 0.5 * dense.weight.grad * pattern
+    torch.testing.assert_close(layer.weight.to_dense(), wanted)

@@ -122,3 +122,13 @@ def test_values_are_lists_and_arrays_too() -> None:
     assert x.with_values(np.arange(4, dtype=np.float32)).values().tolist() == [0, 1, 2, 3]
     with pytest.raises(PlanError, match="one value for each stored element"):
         x.with_values([1.0])
+
+
+def test_values_of_a_tensor_without_entries_stay_in_autograd() -> None:
+    values = torch.zeros(0, requires_grad=True)
+    empty = SparseTensor.from_coordinates([torch.zeros(0, dtype=torch.int64)], torch.zeros(0), (3,)).with_values(values)
+    dense = empty.with_levels("dense")
+    assert dense.requires_grad
+    dense.values().sum().backward()
+    assert values.grad is not None
+    assert values.grad.shape == (0,)

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <type_traits>
 
 #include <sys/mman.h>
@@ -81,7 +80,8 @@ class Buffer {
                        "; use sorted_list or hash levels");
     const int64_t capacity = std::max({wanted, 2 * capacity_, int64_t{8}});
     void* grown = std::realloc(data_.get(), static_cast<size_t>(capacity) * sizeof(T));
-    if (grown == nullptr) throw std::bad_alloc();
+    JOINSUM_USER_CHECK(grown != nullptr, "kernel: no memory for the result: elements of one of its arrays=", wanted,
+                       "; aggregate over an index, or give operands with fewer entries");
     static_cast<void>(data_.release());
     data_.reset(static_cast<T*>(grown));
     capacity_ = capacity;
