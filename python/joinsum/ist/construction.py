@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -17,9 +17,10 @@ from joinsum.ist.layers.discovery import Found, check_named_layers, find_layers
 from joinsum.ist.layers.distributed_models import refuse_distributed
 from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer, explicit_layers
 from joinsum.ist.rounds import Rounds
+from joinsum.ist.subnets.optimizers import sparse_refusal, sparse_state
 from joinsum.ist.subnets.sampling import Chunks, chunk_count
 
-__all__ = ["check_arguments", "check_cut_parameters", "chunks_of", "layers_to_cut", "stated"]
+__all__ = ["check_arguments", "check_parameters", "chunks_of", "layers_to_cut", "stated"]
 
 
 def check_arguments(model: object, optimizer: object, every: object, options: Options) -> None:
@@ -68,8 +69,9 @@ def layers_to_cut(
     return Found(tuple(explicit), {})
 
 
-def check_cut_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, cuts: Sequence[Cut]) -> None:
-    """Raises PlanError for a parameter that is cut and that the optimizer does not have."""
+def check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, cuts: Sequence[Cut], carry: bool) -> None:
+    """Raises PlanError for parameters that are another optimizer's where they are cut or sites take turns, for complex
+    ones that are cut, and for those whose state would be sparse."""
     optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
     parameters = dict(model.named_parameters())
     for name in (cut.name for cut in cuts if cut.name in parameters):
@@ -78,6 +80,37 @@ def check_cut_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, cut
                 "IST: a parameter that is cut is another optimizer's, whose state would not follow its neurons: "
                 f"parameter={name}"
             )
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    for name in (cut.name for cut in cuts if tensors[cut.name].is_complex()):
+        raise PlanError(
+            f"IST: a complex tensor cannot be cut; name the layers to cut: tensor={name}, dtype={tensors[name].dtype}"
+        )
+    if len(context().local_sites) > 1:
+        _check_turns(parameters, optimized)
+    if context().sites > 1:
+        _check_sparse_states(model, optimizer, {cut.name for cut in cuts} if not carry else set())
+
+
+def _check_turns(parameters: Mapping[str, nn.Parameter], optimized: Collection[int]) -> None:
+    """Raises PlanError for a parameter that another optimizer may train."""
+    for name, parameter in parameters.items():
+        if parameter.requires_grad and id(parameter) not in optimized:
+            raise PlanError(
+                "IST: on loopback the sites take turns with each step of one optimizer, and another one would step "
+                "other sites' parameters; use one optimizer with parameter groups, train under torchrun, or freeze "
+                f"the parameter by requires_grad_(False): parameter={name}"
+            )
+
+
+def _check_sparse_states(model: nn.Module, optimizer: torch.optim.Optimizer, reset: Collection[str]) -> None:
+    """Raises PlanError for embeddings with sparse gradients whose state would be sparse, unless it is reset."""
+    for owner, module in model.named_modules():
+        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or not module.sparse:
+            continue
+        name = f"{owner}.weight" if owner else "weight"
+        state = None if name in reset else sparse_state(optimizer, module.weight)
+        if state is not None:
+            raise PlanError(sparse_refusal(optimizer, name, state))
 
 
 def chunks_of(layers: Sequence[HiddenLayer], cuts: Sequence[Cut]) -> dict[str, Chunks]:

@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import CaptureError, PlanError
 from joinsum.cluster.context import context
 from joinsum.frontend.distribute import distribute
 
-__all__ = ["calibrated", "empty_copy", "filled", "full_model", "refill"]
+__all__ = ["calibrated", "empty_copy", "filled", "full_model", "has_shapes_of", "refill"]
 
 
 def empty_copy(model: nn.Module) -> nn.Module:
-    """The module with tensors on the device "meta"."""
+    """The module with tensors on the device "meta", as are results of a graph that it has kept. Raises PlanError for a
+    module that cannot be copied."""
     memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         empty = torch.empty_like(tensor.detach(), device="meta")
         is_parameter = isinstance(tensor, nn.Parameter)
         memo[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty
-    return copy.deepcopy(model, memo)
+    for _, _, value in _attributes(model):
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_leaf:
+                memo[id(leaf)] = torch.empty_like(leaf.detach(), device="meta")
+    try:
+        return copy.deepcopy(model, dict(memo))
+    except Exception as error:  # of any module's own code
+        culprit = next((f", {what}" for what in _not_copied(model, memo)), "")
+        raise PlanError(
+            "IST: the full model is a copy of the model, which cannot be copied; make the attribute where it is used, "
+            f"or leave it out in the module's __getstate__: cause={type(error).__name__}: {error}{culprit}"
+        ) from error
+
+
+def _attributes(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
+    """What modules have beside tensors and submodules: the module's name, the attribute's and its value."""
+    own = {"_parameters", "_buffers", "_modules"}
+    for name, module in model.named_modules():
+        yield from ((name, attribute, value) for attribute, value in vars(module).items() if attribute not in own)
+
+
+def _not_copied(model: nn.Module, memo: Mapping[int, Any]) -> Iterator[str]:
+    """The attributes that cannot be copied."""
+    for name, attribute, value in _attributes(model):
+        try:
+            copy.deepcopy(value, dict(memo))
+        except Exception:  # of any class's own code
+            yield f"module={name!r}, attribute={attribute}"
 
 
 def filled(skeleton: nn.Module, values: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -42,9 +72,7 @@ def filled(skeleton: nn.Module, values: Mapping[str, torch.Tensor]) -> nn.Module
 
 def _set(model: nn.Module, name: str, tensor: torch.Tensor) -> None:
     owner, _, attribute = name.rpartition(".")
-    module = model.get_submodule(owner)
-    tensors = module._parameters if attribute in module._parameters else module._buffers
-    tensors[attribute] = tensor  # type: ignore[assignment]
+    setattr(model.get_submodule(owner), attribute, tensor)  # an LSTM notes its parameters there
 
 
 def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Literal["whole", "sharded"]) -> nn.Module:
@@ -62,6 +90,12 @@ def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Li
 
     model.forward = first_call
     return model
+
+
+def has_shapes_of(model: nn.Module, values: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a full model has tensors of these shapes and dtypes; a forward pass may have changed those of buffers."""
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    return all((x.shape, x.dtype) == (values[name].shape, values[name].dtype) for name, x in tensors)
 
 
 def refill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
@@ -96,7 +130,7 @@ def _average_statistics(model: nn.Module, norms: Sequence[Any], loader: Iterable
     sums: list[torch.Tensor] = []
     count = 0
     for batch in _on_all_ranks(loader):
-        model(_inputs(batch))
+        _call(model, batch)
         found = [statistic.clone() for each in norms for statistic in _statistics(each)]
         sums = [total.add_(new) for total, new in zip(sums, found, strict=True)] if sums else found
         count += 1
@@ -127,5 +161,28 @@ def _statistics(norm: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return norm.running_mean, norm.running_var
 
 
-def _inputs(batch: object) -> Any:
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
+def _call(model: nn.Module, batch: object) -> None:
+    """Passes a batch: the first element of a tuple or list; a mapping by name, where its keys are the names of
+    arguments, and else whole."""
+    inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+    if not isinstance(inputs, Mapping):
+        model(inputs)
+        return
+    parameters = inspect.signature(type(model).forward).parameters
+    named = [name for name, each in parameters.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    known, unknown = [key for key in inputs if key in named[1:]], [key for key in inputs if key not in named[1:]]
+    if known and (takes_any or not unknown):
+        model(**inputs)
+        return
+    refusal = (
+        "IST: a batch to calibrate norms with is an input, a tuple or list whose first element is the input, or a "
+        "mapping whose keys are the names of forward's arguments; pass (input, ...), or no other keys: "
+        f"keys={list(inputs)}, arguments={named[1:]}"
+    )
+    if known:
+        raise PlanError(refusal)
+    try:
+        model(inputs)
+    except (AttributeError, CaptureError, KeyError, TypeError) as error:
+        raise PlanError(f"{refusal}, cause={error}") from error

@@ -15,15 +15,16 @@ from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context, init
 from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.checkpoints import read_checkpoint, write_checkpoint
-from joinsum.ist.construction import check_arguments, check_cut_parameters, chunks_of, layers_to_cut, stated
+from joinsum.ist.construction import check_arguments, check_parameters, chunks_of, layers_to_cut, stated
 from joinsum.ist.exchange.options import Options
 from joinsum.ist.exchange.relations import Homes
-from joinsum.ist.full_model import calibrated, empty_copy, full_model, refill
+from joinsum.ist.full_model import calibrated, empty_copy, full_model, has_shapes_of, refill
 from joinsum.ist.hooks import Hooks
 from joinsum.ist.layers.hidden_layers import cut_tensors
 from joinsum.ist.recovery import Recovery
 from joinsum.ist.report import Report
 from joinsum.ist.rounds import Rounds, unsharded
+from joinsum.ist.subnets.averages import with_real_parts
 from joinsum.ist.subnets.optimizers import check_optimizer
 from joinsum.ist.subnets.subnets import Subnets
 from joinsum.planner.cost import cost
@@ -116,12 +117,13 @@ class IST:
             self.layers, self.uncut = found.layers, found.uncut
             all_cuts = cut_tensors(model, self.layers)
             cuts = all_cuts if context().sites > 1 else []
-            check_cut_parameters(model, optimizer, all_cuts)
+            check_parameters(model, optimizer, all_cuts, options.carry)
             cut_names = {cut.name for cut in cuts}
             cut_parameters = [p for name, p in model.named_parameters() if name in cut_names]
             check_optimizer(optimizer, cut_parameters, options.carry)
             chunks = chunks_of(self.layers, cuts)
-            self._model, self._skeleton = model, empty_copy(model)
+            self._model = model
+            self._empty, self._no_copy = _empty_or_reason(model)
             self._full: tuple[str, nn.Module] | None = None  # and how its data are passed
             self._subnets = Subnets(model, optimizer, self.layers, cuts, chunks, context().local_sites)
             self._rounds = Rounds(self._subnets, chunks, options, every, seed)
@@ -135,7 +137,7 @@ class IST:
         rounds.check_states(*self._subnets.whole())
         rounds.agree(stated(self._model, self.layers, rounds))
         # Those without memory are computed one by one, when they are cut.
-        take_first_rank_values("IST", {name: x for name, x in tensors.items() if not x.is_meta})
+        take_first_rank_values("IST", {name: with_real_parts(x) for name, x in tensors.items() if not x.is_meta})
         with torch.no_grad():
             rounds.begin(*self._subnets.whole())  # after the first rank's values have been taken
         rounds.agree("subnets have begun")
@@ -254,9 +256,9 @@ class IST:
         together while it is used, where that takes less time; with `memory_bytes` of the context's cluster, only where
         a site has room for it.
 
-        calibrate   batches, of which the first element of a tuple or list is the input: the running statistics of
-                    BatchNorm are computed anew over them with the full model, as `torch.optim.swa_utils.update_bn`
-                    does; without it they are the subnets' own
+        calibrate   batches, of which the first element of a tuple or list is the input, and the elements of a mapping
+                    are passed by name: the running statistics of BatchNorm are computed anew over them with the full
+                    model, as `torch.optim.swa_utils.update_bn` does; without it they are the subnets' own
         batches     at most so many
         data        as in `joinsum.distribute`: "sharded" (each rank passes its own batches; by default on process
                     groups), or "whole"
@@ -268,11 +270,12 @@ class IST:
                 accuracy = evaluate(model)
         """
         self._require_active("full")
+        skeleton = self._skeleton()
         tensors, means = self._rounds.whole(states=False)
         how = data if data is not None else "whole" if self._context.single_process else "sharded"
         values, _ = self._rounds.values_and_states(tensors | means)
-        if self._full is None or self._full[0] != how:
-            self._full = (how, full_model(self._skeleton, values, how))
+        if self._full is None or self._full[0] != how or not has_shapes_of(self._full[1], values):
+            self._full = (how, full_model(skeleton, values, how))
         else:
             refill(self._full[1], values)
         model = self._full[1]
@@ -307,9 +310,10 @@ class IST:
         extra   numbers, text, lists, dicts, which `load_checkpoint` returns
         """
         self._require_active("save_checkpoint")
+        skeleton = self._skeleton()
         if self._rounds.steps or self._subnets.active != self._subnets.sites[0]:
             self.end_round()
-        write_checkpoint(folder, self._rounds, self._skeleton, extra or {})
+        write_checkpoint(folder, self._rounds, skeleton, extra or {})
 
     def load_checkpoint(self, folder: Any) -> dict[str, Any]:
         """Reads what `save_checkpoint` wrote, on any number of sites, and begins the round that followed; or what
@@ -317,7 +321,7 @@ class IST:
         CheckpointError as `joinsum.load_checkpoint` does. All ranks call.
         """
         self._require_active("load_checkpoint")
-        return read_checkpoint(folder, self._rounds, self._skeleton)
+        return read_checkpoint(folder, self._rounds, self._skeleton())
 
     # --- lost sites ---------------------------------------------------------------------------------------------------
 
@@ -361,6 +365,13 @@ class IST:
     def _context(self) -> Context:
         return self._rounds.context
 
+    def _skeleton(self) -> nn.Module:
+        """The full model without memory. Raises PlanError where it cannot be copied."""
+        with self._context.preparing("IST"):
+            if self._empty is None:
+                raise PlanError(self._no_copy)
+            return self._empty
+
     def _after_step(self, *_: object) -> None:
         rounds, subnets = self._rounds, self._subnets
         subnets.next_turn()
@@ -377,3 +388,11 @@ class IST:
     def _require_active(self, what: str) -> None:
         if not self._active:
             raise PlanError(f"IST: {what}: the training of subnets has ended; make another joinsum.IST")
+
+
+def _empty_or_reason(model: nn.Module) -> tuple[nn.Module | None, str]:
+    """The model without memory; or None and why it cannot be copied, which matters only where its copy is needed."""
+    try:
+        return empty_copy(model), ""
+    except PlanError as error:
+        return None, str(error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+from joinsum.base.errors import CheckpointError
 from joinsum.cluster.context import context
 from joinsum.ist.exchange.survivors import Record, last_records, write_record
 from joinsum.ist.rounds import Rounds
@@ -57,7 +59,8 @@ class Recovery:
         current = rounds.context
         with current.preparing("IST"):
             records = last_records(folder, current.sites)
-        first = records[0]
+            first = records[0]
+            _check_record(folder, first, rounds)
         rounds.agree(f"load_survivors: round={first.round}, seed={first.seed}, sites={[each.site for each in records]}")
         new_sites = {record.site: place % current.sites for place, record in enumerate(records)}
         local = set(current.local_sites)
@@ -66,3 +69,39 @@ class Recovery:
         for own, read in zip(rounds.subnets.optimizer.param_groups, first.groups, strict=True):
             own.update(read)
         rounds.rebuild(own_records, new_sites)
+
+
+def _check_record(folder: Path, record: Record, rounds: Rounds) -> None:
+    """Raises CheckpointError for a record of another model or optimizer."""
+    differences = [*_layers_that_differ(record, rounds), *_tensors_that_differ(record, rounds)]
+    saved, own = len(record.groups), len(rounds.subnets.optimizer.param_groups)
+    if saved != own:
+        differences.append(f"parameter groups of the optimizer: saved={saved}, own={own}")
+    if differences:
+        raise CheckpointError(
+            f"{folder}: what the sites have written is of another model: " + "; ".join(differences[:3])
+        )
+
+
+def _layers_that_differ(record: Record, rounds: Rounds) -> list[str]:
+    if record.chunks.keys() != rounds.chunks.keys():
+        return [f"hidden layers: saved={sorted(record.chunks)}, own={sorted(rounds.chunks)}"]
+    saved = {layer: each.bundle.shape[axis] for each in record.bundles for layer, axis in each.bundle.cuts}
+    return [
+        f"neurons of layer {layer}: saved={neurons}, own={rounds.chunks[layer].neurons}"
+        for layer, neurons in saved.items()
+        if neurons != rounds.chunks[layer].neurons
+    ]
+
+
+def _tensors_that_differ(record: Record, rounds: Rounds) -> list[str]:
+    shapes = rounds.subnets.shapes
+    saved = {each.tensor: math.prod(one.bundle.shape) for one in record.bundles for each in one.bundle.slices}
+    saved |= {name: value.numel() for name, value in record.values.items()}
+    if saved.keys() != shapes.keys():
+        return [f"tensors that only one of them has: {sorted(saved.keys() ^ shapes.keys())[:5]}"]
+    return [
+        f"elements of tensor {name}: saved={saved[name]}, own={shapes[name].numel()}"
+        for name in rounds.subnets.names.values()  # parameters: a forward pass may have given buffers other shapes
+        if saved[name] != shapes[name].numel()
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from joinsum.ist.exchange.exchange import Exchange
 from joinsum.ist.exchange.grouping import with_few_slices
 from joinsum.ist.exchange.options import Options
 from joinsum.ist.exchange.relations import Assignments
-from joinsum.ist.exchange.site_plans import SitePlans
+from joinsum.ist.exchange.site_plans import SitePlans, remedy_named
 from joinsum.ist.exchange.survivors import Record, holders
 from joinsum.ist.exchange.whole_tensors import WholeTensors
 from joinsum.ist.subnets.bundles import Bundle, Slice, bundles_of
@@ -105,7 +107,7 @@ class Rounds:
                 self.exchange.start_ahead(after)  # others may have taken a step
                 if not self.options.carry:
                     self.subnets.reset_states()
-                self.subnets.complete_states()
+                self.subnets.complete_states(self._agree_on_states())
                 bundles, averages = self._bundles(states=True), self._shared.averages(self.context.sites, states=False)
                 self.install(self.exchange.step(bundles, self.assignments, after, averages))
         self._begin_next()
@@ -131,9 +133,27 @@ class Rounds:
 
     def next_plan(self) -> IaPlan | None:
         """The plan of the next exchange; None where nothing travels."""
-        with torch.no_grad():
-            bundles, averages = self._bundles(states=True), self._shared.averages(self.context.sites, states=False)
+        with torch.no_grad(), self.context.preparing("run"):
+            having, active = self._agree_on_states(), self.subnets.active
+            values, states = self.subnets.of_site(active)
+            states |= {name: self.subnets.new_state(active, name) for name in having if not states[name]}
+            bundles = self._bundles_of(values, self._states_to_cut(states))
+            averages = self._shared.averages(self.context.sites, states=False)
             return self.exchange.plan(bundles, self.assignments, self.drawn(self.number + 1), averages)
+
+    def _agree_on_states(self) -> set[str]:
+        """The parameters for which some site has a state of the optimizer: one that had no gradient on a site has none
+        there. Notes which buffers have other shapes on some site. Collective."""
+        having, changed = self.subnets.names_with_states(), self.subnets.changed_buffers()
+        if not self.context.single_process:
+            transport, own = self.context.transport, [sorted(having), sorted(changed)]
+            with remedy_named():
+                transport.agree("run", "the sites' optimizer states")  # where one has failed, says so
+                if len({*transport.gather_texts("IST", sha256(json.dumps(own).encode()).hexdigest())}) > 1:
+                    for states, buffers in map(json.loads, transport.gather_texts("IST", json.dumps(own))):
+                        having, changed = having | {*states}, changed | {*buffers}
+        self.subnets.excluded = changed
+        return having
 
     # --- the full model -----------------------------------------------------------------------------------------------
 
@@ -141,8 +161,9 @@ class Rounds:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
         `states`. Collective."""
         with torch.no_grad(), self.context.preparing("run"):
+            having = self._agree_on_states()
             if states:
-                self.subnets.complete_states()
+                self.subnets.complete_states(having)
             averages = self._shared.averages(self.context.sites, states)
             bundles = self._bundles(states)
             if self.every is None:  # in an explicit round others may have taken a step
@@ -162,11 +183,14 @@ class Rounds:
 
     def records(self) -> list[Record]:
         """What the sites of this process have."""
+        active = self.subnets.active
         with torch.no_grad():
             self.subnets.activate(self.subnets.sites[0])
-            self.subnets.complete_states()
+            self.subnets.complete_states(self.subnets.names_with_states())
             bundles = self._bundles(states=True)
-            return [self._record(site, bundles) for site in self.subnets.sites]
+            records = [self._record(site, bundles) for site in self.subnets.sites]
+            self.subnets.activate(active)
+        return records
 
     def _record(self, site: int, travelling: Sequence[Bundle]) -> Record:
         cut = {each.name for each in self.subnets.cuts}

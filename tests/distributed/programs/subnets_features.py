@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import joinsum
@@ -125,6 +128,91 @@ def a_checkpoint_goes_on_at_other_numbers_of_sites() -> float:
         if rank() == 0:
             shutil.rmtree(folder[0], ignore_errors=True)
     return sum(float(tensor.double().abs().sum()) for tensor in own.values())
+
+
+class Branches(torch.nn.Module):
+    """Two branches, of which sites may take other ones, and a filter of complex weights; each call makes the running
+    mean anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = torch.nn.ModuleList([network({}), network({})])
+        self.filter = torch.nn.Parameter(torch.full((7,), 1.0 + 0.5j, dtype=torch.complex128))
+        self.register_buffer("mean", torch.zeros(7, dtype=torch.float64))
+        self.taken = [0, 1]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        x = torch.fft.ifft(torch.fft.fft(x - self.mean) * self.filter).real
+        found = [self.branches[place](x) for place in self.taken]
+        return found[0] if len(found) == 1 else found[0] + found[1]
+
+
+def branched(group: bool, make: Callable[..., torch.optim.Optimizer]) -> dict[str, Any]:
+    """Trains the second branch on the last site alone, from the second round on; the model and states in the end."""
+    enter(on_group() if group else on_loopback())
+    model, every = Branches(), 2
+    ist = joinsum.IST(model, make(model.parameters(), lr=0.01), every=every, seed=2)
+    assert len(ist.layers) == 4
+    for place, batch in enumerate(batches(3 * every * ranks() + ranks(), torch.float64)):
+        site = place % ranks()
+        if site in joinsum.context().local_sites:
+            model.taken = [int(site == ranks() - 1 and place >= every * ranks())]
+            plain_step(model, ist.optimizer, Batch(place, *batch))
+        if place == (2 * every + 1) * ranks() - 1:
+            report = ist.explain()
+    found: dict[str, Any] = {**ist.gather().state_dict(), "bytes": report.round_bytes}
+    for name, p in model.named_parameters():
+        # Numbers are each site's own.
+        found |= {f"{name}.{key}": x for key, x in ist.optimizer.state[p].items() if x.shape == p.shape}
+    return found
+
+
+@scene(SCENES)
+def sites_that_train_other_branches_give_what_loopback_gives() -> float:
+    total = 0.0
+    for make in (torch.optim.Adam, partial(torch.optim.SGD, momentum=0.9)):
+        own = branched(True, make)
+        if rank() == 0:
+            other = branched(False, make)
+            assert own.keys() == other.keys()
+            differ = [n for n, x in other.items() if not torch.equal(torch.as_tensor(x), torch.as_tensor(own[n]))]
+            assert not differ, differ
+        total += sum(float(x.abs().sum()) for n, x in own.items() if n != "bytes" and "num_batches" not in n)
+    return total
+
+
+@scene(SCENES)
+def parameters_that_no_layer_cuts_may_have_another_optimizer() -> float:
+    enter(on_group())
+    model = network({})
+    *most, last = model.parameters()
+    start = last.detach().clone()
+    own, other = torch.optim.Adam(most, lr=0.01), torch.optim.SGD([last], lr=0.1, momentum=0.9)
+    data = batches(4 * ranks(), torch.float64)[rank() :: ranks()]
+    with joinsum.IST(model, own, every=2):
+        for place, batch in enumerate(data):
+            other.zero_grad()
+            plain_step(model, own, Batch(place, *batch))
+            other.step()
+    assert not torch.equal(last, start)
+    return sum(float(p.detach().abs().sum()) for p in model.parameters())
+
+
+@scene(SCENES)
+def training_goes_on_after_survivors_were_written_while_weights_moved() -> None:
+    found = []
+    for writes in (False, True):
+        enter(on_group())
+        model = network({})
+        ist = joinsum.IST(model, adam(model.parameters()), every=3)
+        for place, batch in enumerate(batches(9 * ranks(), torch.float64)[rank() :: ranks()]):
+            plain_step(model, ist.optimizer, Batch(place, *batch))
+            if writes and place in (0, 1, 4):
+                with tempfile.TemporaryDirectory() as folder:
+                    ist.save_survivor(folder)
+        found.append(ist.gather().state_dict())
+    assert all(torch.equal(found[0][name], wanted) for name, wanted in found[1].items())
 
 
 @scene(SCENES)

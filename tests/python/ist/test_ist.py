@@ -153,6 +153,85 @@ def test_a_reset_optimizer_of_any_kind_ends_in_the_middle_of_a_round() -> None:
     step(model, optimizer, batches(1, 6, 3)[0])
 
 
+class Complex(nn.Module):
+    """A filter of complex weights before a perceptron."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.weight, self.head = nn.Parameter(torch.randn(6, dtype=torch.complex64)), mlp(6, 8, 3)
+        self.register_buffer("phase", torch.ones(6, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(torch.fft.ifft(torch.fft.fft(x) * self.weight * self.phase).real)
+
+
+def test_complex_parameters_and_their_moments_are_averaged() -> None:
+    joinsum.init(sites=2)
+    model = Complex()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    ist = joinsum.IST(model, optimizer, every=1)
+    trained, first = [], model.weight.detach().clone()
+    optimizer.register_step_pre_hook(lambda *_: trained.append(model.weight.detach().clone() - 0.1 * model.weight.grad))
+    for batch in batches(2, 6, 3):
+        step(model, optimizer, batch)
+    assert ist.rounds == 1
+    assert not torch.equal(trained[0], trained[1])
+    torch.testing.assert_close(model.weight.detach(), first + ((trained[0] - first) + (trained[1] - first)) / 2)
+    moments = []
+    for _ in range(2):
+        moments.append(optimizer.state[model.weight]["momentum_buffer"].clone())
+        ist._subnets.next_turn()
+    assert not torch.equal(*moments)
+    ist.gather()
+    torch.testing.assert_close(optimizer.state[model.weight]["momentum_buffer"], sum(moments) / 2)
+    assert torch.equal(model.phase, torch.ones(6, dtype=torch.complex64))
+
+
+class Following(nn.Module):
+    """Subtracts a running mean, for which each call makes a new tensor, and counts in one of more and more elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = mlp(6, 8, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.mean = 0.5 * self.mean + 0.5 * x.mean(0)
+        self.calls = torch.zeros(len(self.calls) + 1)
+        return self.head(x - self.mean.detach())
+
+
+def test_buffers_that_the_forward_pass_makes_anew_are_each_sites_and_averaged() -> None:
+    joinsum.init(sites=2)
+    model = Following()
+    ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), every=2)
+    own = [torch.zeros(6), torch.zeros(6)]
+    for place, batch in enumerate(batches(8, 6, 3)):
+        step(model, ist.optimizer, batch)
+        own[place % 2] = 0.5 * own[place % 2] + 0.5 * batch[0].mean(0)
+        if place % 4 == 3:
+            own = [(own[0] + own[1]) / 2] * 2
+            torch.testing.assert_close(model.mean, own[0])
+        if place % 4 == 1:
+            assert ist.explain().round_bytes
+            with ist.full() as full:
+                torch.testing.assert_close(joinsum.full_state_dict(full)["mean"], (own[0] + own[1]) / 2)
+    ist.gather()
+    torch.testing.assert_close(model.mean, own[0])
+
+
+def test_buffers_that_two_rounds_leave_alone_stay_the_same_objects() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    mean = model[1].running_mean
+    with joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1) as ist:
+        for batch in batches(4, 6, 3):
+            step(model, ist.optimizer, batch)
+    assert model[1].running_mean is mean
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +261,8 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     computed = mlp(4, 8, 2)
     nn.utils.parametrizations.weight_norm(computed[0])
     assert "tensor=0.weight" in refused(computed)
+    waves = nn.Sequential(nn.Linear(4, 8, dtype=torch.complex64), nn.Linear(8, 2, dtype=torch.complex64))
+    assert "tensor=0.weight, dtype=torch.complex64" in refused(waves, unnormalised=True)
     lazy = nn.Sequential(nn.LazyLinear(8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     assert "parameter=0.weight" in refused(lazy)
     assert "every=0" in refused(mlp(4, 8, 2), every=0)
@@ -193,6 +274,47 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     trained = joinsum.train_step(placed, nn.functional.cross_entropy, torch.optim.SGD(placed.parameters(), lr=0.1))
     trained(torch.ones(4, 4), torch.zeros(4, dtype=torch.long))
     assert "joinsum.gather(model) first: parameter=0.weight" in refused(placed)
+
+
+def test_a_parameter_of_another_optimizer_is_refused_where_sites_take_turns() -> None:
+    model = mlp(4, 8, 2)
+    most = [p for p in model.parameters() if p is not model[3].bias]
+    assert "one optimizer with parameter groups" in refused(model, torch.optim.SGD(most, lr=0.1))
+    assert "parameter=3.bias" in refused(model, torch.optim.SGD(most, lr=0.1))
+    model[3].bias.requires_grad_(False)
+    joinsum.init(sites=2)
+    joinsum.IST(model, torch.optim.SGD(most, lr=0.1))
+
+
+def embedding() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(11, 6, sparse=True), nn.LayerNorm(6), nn.Linear(6, 3))
+
+
+def test_states_that_are_sparse_are_refused_by_name() -> None:
+    model = embedding()
+    text = refused(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    assert "parameter=0.weight, optimizer=SGD, state=momentum_buffer" in text
+    for options in ({"lr": 0.1}, {"lr": 0.1, "momentum": 0.9, "state": "reset"}):
+        joinsum.init(sites=2)
+        model = embedding()
+        state: Any = options.pop("state", "carry")
+        ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), **options), every=1, state=state)
+        for _ in range(4):
+            ist.optimizer.zero_grad()
+            model(torch.randint(0, 11, (4,))).square().mean().backward()
+            ist.optimizer.step()
+        assert ist.gather()[0].weight.shape == (11, 6)
+
+
+def test_another_dtype_in_the_middle_of_training_is_named() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model.double()
+    for call in (ist.end_round, lambda: step(model, ist.optimizer, batches(1, 6, 3, torch.float64)[0])):
+        with pytest.raises(joinsum.PlanError, match=r"tensor=0.weight, dtype=torch.float64, former=torch.float32"):
+            call()
 
 
 def test_an_optimizer_that_is_not_elementwise_is_refused_by_name_or_reset() -> None:

@@ -9,6 +9,7 @@ import joinsum
 import pytest
 import torch
 from stacked_subnets import batches, mlp, step
+from torch import nn
 
 
 @pytest.mark.parametrize(("sites", "lost", "left"), [(2, 0, 1), (3, 2, 2), (4, 1, 3), (4, 3, 1), (5, 0, 4), (4, 2, 6)])
@@ -116,3 +117,59 @@ def test_files_of_an_earlier_loss_do_not_count(tmp_path: Path) -> None:
     ist.gather()
     for (name, found), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(found, wanted), name
+
+
+@pytest.mark.parametrize("left", [1, 2, 4])
+def test_weights_with_fixed_homes_go_on_where_no_site_is_lost(left: int, tmp_path: Path) -> None:
+    joinsum.init(sites=3)
+    model, plain = mlp(6, 9, 20, 3), mlp(6, 9, 20, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    ist = joinsum.IST(model, optimizer, every=2, homes="fixed")
+    for batch in batches(3 * 3, 6, 3):  # one step into the round
+        step(model, optimizer, batch)
+    ist.save_survivor(tmp_path)
+    wanted = ist.gather().state_dict()
+    joinsum.init(sites=left)
+    resumed = joinsum.IST(plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9), every=2, homes="fixed")
+    resumed.load_survivors(tmp_path)
+    found = resumed.gather().state_dict()
+    for name in ("0.weight", "0.bias", "1.bias", "3.weight", "4.weight", "6.weight"):
+        assert torch.equal(found[name], wanted[name]), name
+
+
+def test_files_of_another_model_or_optimizer_are_refused(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 9, 20, 3)
+    joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), buddy=True).save_survivor(tmp_path)
+
+    def refused(*widths: int, norm: type[nn.Module] = nn.BatchNorm1d, groups: int = 1, sites: int = 2) -> str:
+        joinsum.init(sites=sites)
+        other = mlp(*widths, norm=norm)
+        parameters = list(other.parameters())
+        lists = [parameters] if groups == 1 else [parameters[:2], parameters[2:]]
+        ist = joinsum.IST(other, torch.optim.SGD([{"params": each} for each in lists], lr=0.1), buddy=True)
+        with pytest.raises(joinsum.CheckpointError, match="of another model") as why:
+            ist.load_survivors(tmp_path)
+        return str(why.value)
+
+    for sites in (1, 2, 3):
+        assert "hidden layers: saved=['0', '3'], own=['0', '3', '6']" in refused(6, 9, 20, 8, 3, sites=sites)
+        assert "neurons of layer 0: saved=9, own=10" in refused(6, 10, 20, 3, sites=sites)
+        assert "elements of tensor 0.weight: saved=54, own=63" in refused(7, 9, 20, 3, sites=sites)
+        assert "only one of them has: ['1.num_batches" in refused(6, 9, 20, 3, norm=nn.LayerNorm, sites=sites)
+        assert "parameter groups of the optimizer: saved=1, own=2" in refused(6, 9, 20, 3, groups=2, sites=sites)
+
+
+def test_writing_what_sites_have_leaves_the_turn_as_it_is(tmp_path: Path) -> None:
+    found = []
+    for writes in (False, True):
+        joinsum.init(sites=3)
+        model = mlp(6, 9, 20, 3)
+        ist = joinsum.IST(model, torch.optim.Adam(model.parameters(), lr=0.1), every=2)
+        for place, batch in enumerate(batches(15, 6, 3)):
+            step(model, ist.optimizer, batch)
+            if writes and place in (1, 4, 9):
+                ist.save_survivor(tmp_path)
+                assert ist.site == (place + 1) % 3
+        found.append(ist.gather().state_dict())
+    assert all(torch.equal(found[0][name], value) for name, value in found[1].items())

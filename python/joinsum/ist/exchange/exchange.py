@@ -21,6 +21,7 @@ from joinsum.ist.exchange.grouping import grouped
 from joinsum.ist.exchange.options import Options
 from joinsum.ist.exchange.relations import (
     Assignments,
+    Homes,
     Trained,
     exchanged,
     first_round,
@@ -282,6 +283,10 @@ class Exchange:
 
     def _owners(self, bundle: Bundle, assignments: Assignments) -> dict[Key, int]:
         resting = self._resting.get(bundle)
+        if self._options.homes == "fixed" and resting is not None:
+            # Of what is trained there is the value of the round's beginning.
+            homes = {tuple(key): resting.type.sites_of(key)[0] for key in resting.type.relation.all_keys()}
+            return homes | trained_sites(bundle, assignments)
         return _owners(bundle, assignments, None if resting is None else resting.type.relation)
 
     def _copy(self) -> Exchange:
@@ -336,18 +341,16 @@ class Exchange:
     def records(self, site: int, bundles: Sequence[Bundle], assignments: Assignments) -> list[BundleRecord]:
         """What a site of this process has of each of these bundles."""
         self._settle()
-        self._follow(bundles, assignments)
-        return [
-            BundleRecord(
-                bundle,
-                self._owners(bundle, assignments),
-                self._buddies.sites.get(bundle.cuts, {}),
-                bundle.by_chunk(torch.stack(self._blocks.arrays(bundle, site)), assignments, site)
-                | _of_site(self._resting.get(bundle), site),
-                _of_site(self._buddies.stored.get(bundle), site),
-            )
-            for bundle in self._trained
-        ]
+        here = self._copy()  # training may go on with what moves ahead, whose slices are those that it had
+        here._follow(bundles, assignments)
+        return [here._record(bundle, site, assignments) for bundle in here._trained]
+
+    def _record(self, bundle: Bundle, site: int, assignments: Assignments) -> BundleRecord:
+        trained = bundle.by_chunk(torch.stack(self._blocks.arrays(bundle, site)), assignments, site)
+        resting = _of_site(self._resting.get(bundle), site, self._options.homes)
+        copies = _of_site(self._buddies.stored.get(bundle), site, "migrating")
+        copy_sites = self._buddies.sites.get(bundle.cuts, {})
+        return BundleRecord(bundle, self._owners(bundle, assignments), copy_sites, resting | trained, copies)
 
 
 def _owners(bundle: Bundle, assignments: Assignments, resting: _C.RelationType | None) -> dict[Key, int]:
@@ -361,8 +364,10 @@ def _owners(bundle: Bundle, assignments: Assignments, resting: _C.RelationType |
     return owners
 
 
-def _of_site(stored: StoredRelation | None, site: int) -> dict[Key, torch.Tensor]:
-    """The arrays of a relation <site, ...> that a site has."""
+def _of_site(stored: StoredRelation | None, site: int, homes: Homes) -> dict[Key, torch.Tensor]:
+    """The arrays of a relation <site, ...> that a site has, or with fixed homes of <h, ...>."""
     if stored is None:
         return {}
+    if homes == "fixed":
+        return {tuple(key): array for key, array in stored.local_tuples() if site in stored.type.sites_of(key)}
     return {key[1:]: array for key, array in stored.local_tuples() if key[0] == site}

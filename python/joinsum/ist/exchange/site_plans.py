@@ -21,7 +21,7 @@ __all__ = ["Draft", "SitePlans", "empty", "remedy_named"]
 _REMEDY = (
     "; where a site is lost, go on with IST.recover (buddy=True) or from the last checkpoint, as it had the only copy "
     "of what it trained; where sites differ, they took other numbers of steps or have other optimizer state (a "
-    "GradScaler skipped a step, a parameter had no gradient)"
+    "GradScaler skipped a step)"
 )
 
 

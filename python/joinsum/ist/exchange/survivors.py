@@ -106,11 +106,20 @@ def last_records(folder: Path, sites: int) -> list[Record]:
     first = records[0]
     if any((each.seed, each.chunks) != (first.seed, first.chunks) for each in records):
         raise CheckpointError(f"{folder}: files of different trainings: sites={[each.site for each in records]}")
+    if any(_slices(each) != _slices(first) for each in records):
+        sites_text = f"sites={[each.site for each in records]}"
+        raise CheckpointError(
+            f"{folder}: the sites have states of the optimizer for different parameters: {sites_text}"
+        )
     fewest = min(first.chunks.values())
     if sites > fewest:
         what = f"sites={sites}, chunks of a layer={fewest}"
         raise CheckpointError(f"{folder}: fewer chunks than sites; start on fewer ranks: {what}")
     return records
+
+
+def _slices(record: Record) -> list[tuple[Slice, ...]]:
+    return [each.bundle.slices for each in record.bundles]
 
 
 def _record_files(folder: Path) -> dict[int, Path]:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from joinsum.ist.layers.modules import Member, set_counts
+from joinsum.ist.layers.tracing import random_states_kept
 
 __all__ = ["differs_from_heads"]
 
@@ -40,8 +41,7 @@ def differs_from_heads(
     features    of the inputs: of "query", and of "key" where queries and keys have separate projections
     head_size   of rotary embeddings, where the forward pass takes these
     """
-    forked = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=forked), torch.no_grad():
+    with random_states_kept(device), torch.no_grad():
         torch.manual_seed(0)
         try:
             whole = _random_copy(module, device)

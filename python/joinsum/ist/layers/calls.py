@@ -1,10 +1,9 @@
 """What independent subnet training knows of functions and methods, by the nodes of torch.fx that call them: which keep
-the neurons of their operands, and which combine them. `modules` has the same of modules.
+the neurons of their operands, and which mix them. `modules` has the same of modules.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from torch import fx
@@ -15,24 +14,65 @@ from joinsum.ist.layers.tracing import asks_size, name_of
 __all__ = [
     "call_mixes_neurons",
     "call_pools_channels_apart",
-    "combines_operands",
     "flattened_axes",
     "is_elementwise_call",
     "is_sum",
+    "rearranges",
     "spatial_axes_after_mean",
 ]
 
-# Functions and methods that compute each element from the one at the same place, and those of two operands.
-_ELEMENTWISE = frozenset(
+# Functions and methods that compute each element from those of their operands at the same place, without the
+# underscores of those that work in place. Of most the tensor is the only operand; what others are, numbers or tensors
+# of the same neurons, makes no difference.
+_ACTIVATIONS = (
+    *("relu", "relu6", "leaky_relu", "rrelu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "tanh"),
+    *("sigmoid", "hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink", "softplus"),
+    *("softsign", "logsigmoid", "log_sigmoid", "threshold", "dropout", "dropout1d", "dropout2d", "dropout3d"),
+    *("alpha_dropout", "feature_dropout", "feature_alpha_dropout", "bernoulli"),
+)
+_FUNCTIONS = (
+    *("abs", "absolute", "neg", "negative", "pos", "positive", "sign", "sgn", "exp", "exp2", "expm1", "log", "log2"),
+    *("log10", "log1p", "sqrt", "rsqrt", "square", "reciprocal", "pow", "float_power", "sin", "cos", "tan", "asin"),
+    *("acos", "atan", "arcsin", "arccos", "arctan", "sinh", "cosh", "asinh", "acosh", "atanh", "arcsinh", "arccosh"),
+    *("arctanh", "sinc", "erf", "erfc", "erfinv", "erfcx", "expit", "logit", "lgamma", "gammaln", "digamma", "psi"),
+    *("i0", "i0e", "i1", "i1e", "ndtr", "ndtri", "log_ndtr", "entr", "round", "floor", "ceil", "trunc", "fix", "frac"),
+    *("clamp", "clip", "clamp_min", "clamp_max", "nan_to_num", "isnan", "isinf", "isfinite", "deg2rad", "rad2deg"),
+)
+_KINDS = (
+    *("contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "bool", "int", "long", "detach"),
+    *("clone", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "requires_grad"),
+)
+_OPERATORS = (
+    *("add", "iadd", "sub", "isub", "rsub", "subtract", "maximum", "minimum", "fmax", "fmin", "where", "lerp"),
+    *("addcmul", "addcdiv", "masked_fill", "atan2", "arctan2", "hypot", "logaddexp", "logaddexp2", "fmod", "remainder"),
+    *("mod", "floordiv", "floor_divide", "copysign", "heaviside", "xlogy", "xlog1py", "eq", "ne", "lt", "le", "gt"),
+    *("ge", "less", "less_equal", "greater", "greater_equal", "not_equal", "logical_and", "logical_or", "logical_xor"),
+    *("logical_not", "and", "or", "xor", "invert"),
+)
+_PRODUCTS = frozenset(("mul", "imul", "multiply", "div", "truediv", "itruediv", "true_divide", "divide"))
+_ELEMENTWISE = frozenset((*_ACTIVATIONS, *_FUNCTIONS, *_KINDS, *_OPERATORS)) | _PRODUCTS
+# Those that give other elements, or the same at other places.
+_REARRANGING = frozenset(
     (
-        *("relu", "relu_", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "tanh", "sigmoid"),
-        *("hardtanh", "hardswish", "hardsigmoid", "softplus", "dropout", "dropout1d", "dropout2d", "dropout3d"),
-        *("alpha_dropout", "abs", "neg", "exp", "square", "sqrt", "pow", "clamp", "contiguous", "float", "half"),
-        *("bfloat16", "to", "type", "detach", "clone", "truediv", "div"),
+        *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "repeat", "tile"),
+        *("transpose", "permute", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "cat", "concat", "concatenate"),
+        *(
+            "stack",
+            "hstack",
+            "vstack",
+            "unbind",
+            "getitem",
+            "select",
+            "narrow",
+            "gather",
+            "index_select",
+            "take_along_dim",
+        ),
+        *("matmul", "mm", "bmm", "einsum", "linear", "bilinear", "tensordot", "outer", "T", "mT", "H", "mH", "topk"),
+        *("max", "min", "argmax", "argmin", "median", "norm", "normalize", "layer_norm", "rms_norm", "group_norm"),
+        *("rot90", "diff", "cummax", "cummin", "logcumsumexp", "view_as", "reshape_as", "rearrange", "pixel_shuffle"),
     )
 )
-_PRODUCTS = frozenset(("mul", "mul_", "imul"))
-_SUMS = frozenset(("add", "add_", "iadd", "sub", "isub"))
 # Functions that combine the elements along an axis: the place of that argument.
 _AXIS_ARGUMENTS = (
     dict.fromkeys((*ALONG_AXIS, "cumsum", "cumprod", "sort", "flip", "logsumexp"), 1)
@@ -46,19 +86,30 @@ _POOLING = {
 
 
 def is_elementwise_call(node: fx.Node) -> bool:
-    """Whether it computes each element of its result from the one of its only operand at the same place."""
-    name = name_of(node)
+    """Whether it computes each element of its result from those of its operands at the same place."""
+    name = _plain_name(node)
+    if name == "where":
+        return len(node.args) + len(node.kwargs) == 3
+    if name in ("max", "min"):
+        return len(node.args) == 2 and isinstance(node.args[1], fx.Node)
     return name in _ELEMENTWISE or (name == "getattr" and node.args[1] == "data")
 
 
-def combines_operands(node: fx.Node) -> bool:
-    """Whether it computes each element of its result from those of two operands at the same place."""
-    return name_of(node) in _PRODUCTS | _SUMS or node.target in (operator.add, operator.mul, operator.sub)
-
-
 def is_sum(node: fx.Node) -> bool:
-    """Whether that is their sum or difference."""
-    return name_of(node) in _SUMS
+    """Whether an elementwise operator of several tensors takes each of them in as a sum does, rather than multiplies
+    them: what it combines are not gates."""
+    return _plain_name(node) not in _PRODUCTS
+
+
+def rearranges(node: fx.Node) -> bool:
+    """Whether it is known that it gives elements of its operand at other places, or combines several."""
+    name = node.args[1] if name_of(node) == "getattr" else _plain_name(node)
+    return name in _REARRANGING or name in _AXIS_ARGUMENTS or name in _POOLING
+
+
+def _plain_name(node: fx.Node) -> str:
+    """The name of a function or method without its underscores and namespace."""
+    return name_of(node).strip("_").removeprefix("special_")
 
 
 def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:

@@ -2,13 +2,14 @@
 
 Every value gets the neurons that an axis of it counts. Elementwise operators, norms and pooling keep them; Linear,
 convolution and embedding layers produce new ones, and consume those of their input. Neurons that reach anything else
-(the model's output, a residual sum, an operator that mixes axes) cannot be dealt out, and the reason is recorded.
+(the model's output, a residual sum, an operator that is not known) cannot be dealt out, and the reason is recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -18,29 +19,39 @@ from joinsum.ist.layers.attention import attention_heads, is_attention
 from joinsum.ist.layers.calls import (
     call_mixes_neurons,
     call_pools_channels_apart,
-    combines_operands,
     flattened_axes,
     is_elementwise_call,
     is_sum,
+    rearranges,
     spatial_axes_after_mean,
 )
-from joinsum.ist.layers.hidden_layers import HiddenLayer, Member, layer_of_heads, not_normalised
+from joinsum.ist.layers.hidden_layers import (
+    HiddenLayer,
+    Member,
+    Uncuttable,
+    layer_of_heads,
+    not_normalised,
+    tensor_names,
+)
 from joinsum.ist.layers.modules import (
     as_consumer,
     as_follower,
     as_producer,
+    has_own_forward,
     is_elementwise,
     is_norm,
     mixes_neurons,
     pools_channels_apart,
     spatial_axes,
     treats_neurons_apart,
+    unknown_tensor,
 )
-from joinsum.ist.layers.tracing import asks_size, graphs_of, modules_read, name_of
+from joinsum.ist.layers.tracing import asks_size, graphs_of, is_number, modules_read, name_of
 
 __all__ = ["Found", "check_named_layers", "find_layers"]
 
 _CROSSES = "they cross a residual sum"
+_ENCODER_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 # The modules of a hidden layer, and what they do with its neurons.
 _PLACES = {"producers": "computes", "followers": "has parameters of", "consumers": "reads"}
 
@@ -67,19 +78,19 @@ def find_layers(
     """
     layers: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
-    walks, read = _walks(model, uncut)
+    walks, tensors = _walks(model, uncut)
     for walk in walks:
         found, reasons = walk.layers(unnormalised, scaled)
         layers += found
         uncut |= reasons
-    for layer in _encoder_layers(model, scaled):
-        reason = _read_reason(layer.members, read)
+    for layer in _encoder_layers(model, scaled, uncut):
+        reason = tensors.reason(layer.members)
         if reason is None:
             layers.append(layer)
         else:
             uncut[layer.name] = reason
     if heads_on is not None:
-        layers += _attention_layers(model, layers, scaled, uncut, read, heads_on)
+        layers += _attention_layers(model, layers, scaled, uncut, tensors, heads_on)
     if not layers:
         reasons_text = "; ".join(f"{name}: {reason}" for name, reason in uncut.items()) or "no Linear or convolution"
         raise PlanError(
@@ -89,15 +100,30 @@ def find_layers(
     return Found(tuple(layers), uncut)
 
 
-def _encoder_layers(model: nn.Module, scaled: bool | None) -> Iterator[HiddenLayer]:
-    """The hidden units of torch's own transformer layers, whose sums join a residual that is normed again."""
+def _encoder_layers(model: nn.Module, scaled: bool | None, uncut: dict[str, str]) -> Iterator[HiddenLayer]:
+    """The hidden units of torch's own transformer layers, whose sums join a residual that is normed again. Says in
+    `uncut` why some are not cut."""
     for name, module in model.named_modules():
-        if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+        if _is_encoder_layer(module):
             first, second = (f"{name}.{each}" if name else each for each in ("linear1", "linear2"))
+            own = _own_reason(module.linear1) or _own_reason(module.linear2)
+            if own is not None:
+                uncut[first] = own
+                continue
             produced, consumed = as_producer(module.linear1), as_consumer(module.linear2)
             if produced is not None and consumed is not None:
                 members = (Member(first, produced),), (), (Member(second, consumed),)
                 yield HiddenLayer(first, produced.neurons, *members, scaled=scaled is not False)
+
+
+def _is_encoder_layer(module: nn.Module) -> bool:
+    """Whether it is a transformer layer that computes what torch's does. Of another that derives from it, the graph
+    tells what can be cut."""
+    own: Any = type(module)
+    return any(
+        isinstance(module, kind) and own.forward is kind.forward and own._ff_block is kind._ff_block
+        for kind in _ENCODER_LAYERS
+    )
 
 
 def _attention_layers(
@@ -105,7 +131,7 @@ def _attention_layers(
     others: Sequence[HiddenLayer],
     scaled: bool | None,
     uncut: dict[str, str],
-    read: Mapping[str, str],
+    tensors: _Tensors,
     device: torch.device,
 ) -> list[HiddenLayer]:
     """The layers of attention heads, beside the others that were found; says in `uncut` why some are not cut."""
@@ -114,7 +140,7 @@ def _attention_layers(
     for heads in list(attention_heads(model, uncut, device)):
         layer = layer_of_heads(heads, scaled)
         axes = {(each.module, *at) for each in layer.members for at in each.role.axes.items()}
-        reason = "another hidden layer has its projections" if axes & taken else _read_reason(layer.members, read)
+        reason = "another hidden layer has its projections" if axes & taken else tensors.reason(layer.members)
         if reason is not None:
             uncut[layer.name] = reason
             continue
@@ -125,14 +151,14 @@ def _attention_layers(
     return layers
 
 
-def _walks(model: nn.Module, uncut: dict[str, str]) -> tuple[list[_Walk], dict[str, str]]:
-    """Passes over all graphs of the model, and the modules of which the forward pass reads a tensor itself."""
+def _walks(model: nn.Module, uncut: dict[str, str]) -> tuple[list[_Walk], _Tensors]:
+    """Passes over all graphs of the model, and what is known of its tensors."""
     graphs = list(graphs_of(model, uncut))
-    read = modules_read(model, graphs)
-    walks = [_Walk(model, prefix, read) for prefix, _ in graphs]
+    tensors = _Tensors(model, modules_read(model, graphs), Uncuttable.of(model))
+    walks = [_Walk(model, prefix, tensors) for prefix, _ in graphs]
     for walk, (_, graph) in zip(walks, graphs, strict=True):
         walk.run(graph)
-    return walks, read
+    return walks, tensors
 
 
 def check_named_layers(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
@@ -140,9 +166,9 @@ def check_named_layers(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
     parameter itself, as tied weights are read (`F.linear(x, self.embedding.weight)`), because only the module's own
     operator knows of the cut; where an operator mixes them; where they pass modules that the layer does not name. Says
     nothing of what torch.fx cannot follow."""
-    walks, read = _walks(model, {})
+    walks, tensors = _walks(model, {})
     for layer in layers:
-        reason = _read_reason(layer.members, read)
+        reason = tensors.read_reason(layer.members)
         if reason is None and not is_attention(model.get_submodule(layer.name)):
             reason = next((found for walk in walks if (found := walk.refuted(layer)) is not None), None)
         if reason is not None:
@@ -152,9 +178,35 @@ def check_named_layers(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
             )
 
 
-def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | None:
-    name = next((read[each.module] for each in members if each.role.axes and each.module in read), None)
-    return None if name is None else f"the forward pass reads a tensor of a module itself: tensor={name}"
+@dataclass(frozen=True)
+class _Tensors:
+    """What is known of a model's tensors.
+
+    read         the modules of which the forward pass reads a tensor itself, and the tensor's name
+    uncuttable   those that are tied or computed
+    """
+
+    model: nn.Module
+    read: Mapping[str, str]
+    uncuttable: Uncuttable
+
+    def read_reason(self, members: Sequence[Member]) -> str | None:
+        """Why these modules' neurons are not only theirs."""
+        name = next((self.read[each.module] for each in members if each.role.axes and each.module in self.read), None)
+        return None if name is None else f"the forward pass reads a tensor of a module itself: tensor={name}"
+
+    def reason(self, members: Sequence[Member]) -> str | None:
+        """Why the tensors of these modules cannot be cut."""
+        return self.read_reason(members) or self.uncuttable.reason(tensor_names(self.model, members))
+
+
+def _own_reason(module: nn.Module) -> str | None:
+    """Why a module cannot be cut as what its class derives from."""
+    kind = type(module).__name__
+    if has_own_forward(module):
+        return f"{kind} has a forward pass of its own"
+    unknown = unknown_tensor(module)
+    return None if unknown is None else f"{kind} has a tensor that joinsum does not know how to cut: tensor={unknown}"
 
 
 @dataclass(eq=False)
@@ -180,6 +232,16 @@ class _Neurons:
         while found.parent is not None:
             found = found.parent
         return found
+
+    def take_in(self, other: _Neurons) -> None:
+        """Notes that the neurons of another root are combined with these, each with the one at its place."""
+        self.producers += other.producers
+        self.followers += other.followers
+        self.consumers += other.consumers
+        self.normed, self.residual = self.normed or other.normed, self.residual or other.residual
+        first_reason = other if other.mixed and not self.mixed else self
+        self.reason = first_reason.reason or other.reason
+        self.mixed, other.parent = self.mixed or other.mixed, self
 
 
 @dataclass(eq=False)
@@ -207,15 +269,13 @@ class _Value:
 
 
 class _Walk:
-    """One pass over a graph.
+    """One pass over a graph."""
 
-    read   the modules of which the forward pass reads a tensor itself, and the tensor's name
-    """
-
-    def __init__(self, model: nn.Module, prefix: str, read: Mapping[str, str]) -> None:
+    def __init__(self, model: nn.Module, prefix: str, tensors: _Tensors) -> None:
         self._model = model
         self._prefix = prefix
-        self._read = read
+        self._tensors = tensors
+        self._numbers: set[fx.Node] = set()  # tensors of one element, which every neuron may be multiplied with
         self._values: dict[fx.Node, _Value | None] = {}
         self._all: list[_Neurons] = []
         self._calls: dict[str, int] = {}
@@ -230,8 +290,8 @@ class _Walk:
                 self._values[node] = self._function(node)
             elif node.op == "output":
                 self._escape(node, "they reach the output", mixed=not self._prefix)
-            else:
-                self._values[node] = None
+            elif node.op == "get_attr" and is_number(node):
+                self._numbers.add(node)
 
     def layers(self, unnormalised: bool, scaled: bool | None) -> tuple[list[HiddenLayer], dict[str, str]]:
         """The layers that can be cut, and the reasons of the others by producer."""
@@ -284,7 +344,7 @@ class _Walk:
         gates = [each.module for each in neurons.consumers if each.module in producers]
         if gates:
             return f"a module reads them and computes what they are multiplied with: module={gates[0]}"
-        return _read_reason(members, self._read) or (None if neurons.consumers else "nothing reads them")
+        return self._tensors.reason(members) or (None if neurons.consumers else "nothing reads them")
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -296,19 +356,21 @@ class _Walk:
         value = self._operand(node)
         if value is not None and (is_elementwise(module) or pools_channels_apart(module, value.spatial)):
             return value
-        if isinstance(module, nn.PReLU) and module.num_parameters == 1:
-            return value
-        if isinstance(module, nn.Flatten) and value is not None:
+        if type(module) is nn.Flatten and value is not None:
             return self._flattened(node, value, module.start_dim, module.end_dim)
-        follower = as_follower(module)
-        if follower is not None and value is not None:
+        roles = as_follower(module), as_producer(module), as_consumer(module)
+        own = _own_reason(module) if any(role is not None for role in roles) else None
+        if own is not None:
+            self._escape(node, f"they reach a module that may mix them: {own}: module={name}")
+        if roles[0] is not None and value is not None:
             return self._followed(node, value, name, module)
-        produced = as_producer(module)
+        produced = roles[1]
         self._consume(node, value, name, module)
         if produced is None:
             return None
         neurons = self._new(produced.neurons)
         neurons.producers.append(Member(name, produced))
+        neurons.reason = own
         return _Value(neurons, spatial_axes(module), producers=frozenset([name]))
 
     def _followed(self, node: fx.Node, value: _Value, name: str, module: nn.Module) -> _Value | None:
@@ -342,14 +404,19 @@ class _Walk:
         neurons.consumers.append(Member(name, role, block))
 
     def _function(self, node: fx.Node) -> _Value | None:
-        values = [each for each in map(self._values.get, node.all_input_nodes) if each is not None]
+        if is_number(node):
+            self._numbers.add(node)
+        operands = [each for each in node.all_input_nodes if each not in self._numbers]
+        values = [each for each in map(self._values.get, operands) if each is not None]
+        if not operands and is_elementwise_call(node):
+            self._numbers.add(node)
         if not values or asks_size(node):
             return None
         first, is_only = values[0], len(node.all_input_nodes) == 1
-        if is_only and (is_elementwise_call(node) or call_pools_channels_apart(node, first.spatial)):
+        if is_elementwise_call(node):
+            return first if len(operands) == 1 else self._combined(node, operands, values)
+        if is_only and call_pools_channels_apart(node, first.spatial):
             return first
-        if combines_operands(node):
-            return self._combined(node, values, is_sum(node))
         flattened = flattened_axes(node)
         if flattened is not None:
             return self._flattened(node, first, *flattened)
@@ -358,36 +425,33 @@ class _Walk:
             return replace(first, spatial=spatial)
         name = name_of(node)
         what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
-        mixed = is_only and call_mixes_neurons(node, first.spatial)
-        self._escape(node, f"they reach an operator that mixes axes: {what}", mixed)
+        does = "mixes axes" if rearranges(node) else "joinsum does not know"
+        self._escape(
+            node, f"they reach an operator that {does}: {what}", is_only and call_mixes_neurons(node, first.spatial)
+        )
         return None
 
-    def _combined(self, node: fx.Node, values: Sequence[_Value], summed: bool) -> _Value | None:
-        """The result of an elementwise operator of two operands, one of which may be a number."""
-        if len(node.all_input_nodes) == 1 and len(values) == 1:
-            return values[0]
-        first, second = values[0], values[-1]
-        one, other = first.of.root(), second.of.root()
-        alike = len(values) == len(node.all_input_nodes) == 2 and (first.spatial, one.count) == (
-            second.spatial,
-            other.count,
+    def _combined(self, node: fx.Node, operands: Sequence[fx.Node], values: Sequence[_Value]) -> _Value | None:
+        """The result of an elementwise operator of several tensors. Neurons that are added to others cross a residual
+        sum, but not those that are added to a function of them."""
+        summed, first, one = is_sum(node), values[0], values[0].of.root()
+        roots = {each.of.root() for each in values}
+        alike = len(values) == len(operands) and all(
+            (each.spatial, each.of.root().count) == (first.spatial, one.count) for each in values
         )
         if not alike:
             self._escape(node, "they are combined with a value that is not cut")
-            if not summed:
+            if not summed and len(values) > 1:
                 return None
-        elif one is not other:
-            for name in ("producers", "followers", "consumers"):
-                getattr(one, name).extend(getattr(other, name))
-            one.normed, one.residual = one.normed or other.normed, one.residual or other.residual
-            first_reason = other if other.mixed and not one.mixed else one
-            one.reason = first_reason.reason or other.reason
-            one.mixed, other.parent = one.mixed or other.mixed, one
-        one.residual |= summed
-        block = first.block if not alike or first.block == second.block else None
+        else:
+            for other in sorted(roots - {one}, key=self._all.index):
+                one.take_in(other)
+        crosses = summed and not (alike and len(roots) == 1)
+        one.residual |= crosses
+        block = first.block if not alike or all(each.block == first.block for each in values) else None
         producers = frozenset().union(*(each.producers for each in values))
         sums = frozenset().union(*(each.sums for each in values))
-        if summed:
+        if crosses:
             joined = _Sum()
             self._joins |= dict.fromkeys(producers, joined)
             return _Value(one, first.spatial, block, sums=sums | {joined})

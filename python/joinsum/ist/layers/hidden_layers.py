@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,17 +11,19 @@ from torch import nn
 
 from joinsum.base.errors import PlanError
 from joinsum.ist.layers.attention import AttentionHeads, heads_of, is_attention, projects_heads
-from joinsum.ist.layers.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm
+from joinsum.ist.layers.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm, unknown_tensor
 
 __all__ = [
     "Cut",
     "HiddenLayer",
     "Member",
     "Names",
+    "Uncuttable",
     "cut_tensors",
     "explicit_layers",
     "layer_of_heads",
     "not_normalised",
+    "tensor_names",
 ]
 
 # Names of modules of one role: one name or several.
@@ -87,34 +89,58 @@ def cut_tensors(model: nn.Module, layers: Sequence[HiddenLayer]) -> list[Cut]:
                 cut.axes[layer.name] = (axis, member.block)
                 if member.role.outer > 1:
                     cut.outer[layer.name] = member.role.outer
-    _refuse_computed(model, found)
-    _refuse_tied(model, found)
+    reason = Uncuttable.of(model).reason(found)
+    if reason is not None:
+        raise PlanError(f"IST: {reason}; name the hidden layers to cut in layers, without these modules")
     order = [name for name, _ in itertools.chain(model.named_parameters(), model.named_buffers())]
     return sorted(found.values(), key=lambda cut: order.index(cut.name))
 
 
-def _refuse_computed(model: nn.Module, cuts: dict[str, Cut]) -> None:
-    known = dict(itertools.chain(model.named_parameters(remove_duplicate=False), model.named_buffers()))
-    for name in cuts:
-        if name not in known:
-            raise PlanError(
-                "IST: a tensor is no parameter but is computed from others (a parametrization, weight norm), so it "
-                f"cannot be cut: tensor={name}; remove that, or leave its hidden layer out of layers"
-            )
+@dataclass(frozen=True)
+class Uncuttable:
+    """Tensors of a model that cannot be cut, whichever layer asks.
+
+    known   the names of all parameters and buffers; others are computed
+    tied    for a tensor of several names, all of these
+    """
+
+    known: frozenset[str]
+    tied: Mapping[str, Sequence[str]]
+
+    @staticmethod
+    def of(model: nn.Module) -> Uncuttable:
+        """Those of this model."""
+        names: dict[int, list[str]] = {}
+        parameters = model.named_parameters(remove_duplicate=False)
+        for name, tensor in itertools.chain(parameters, model.named_buffers(remove_duplicate=False)):
+            names.setdefault(id(tensor), []).append(name)
+        tied = {name: shared for shared in names.values() if len(shared) > 1 for name in shared}
+        return Uncuttable(frozenset(itertools.chain(*names.values())), tied)
+
+    def reason(self, names: Iterable[str]) -> str | None:
+        """Why one of these tensors cannot be cut."""
+        for name in names:
+            if name not in self.known:
+                return (
+                    "a tensor is no parameter but is computed from others (a parametrization, weight norm), so it "
+                    f"cannot be cut: tensor={name}"
+                )
+            if name in self.tied:
+                return (
+                    "tied weights: two modules have one parameter, and only one of them is cut: modules="
+                    f"{[each.rpartition('.')[0] for each in self.tied[name]]}, parameter={name}"
+                )
+        return None
 
 
-def _refuse_tied(model: nn.Module, cuts: dict[str, Cut]) -> None:
-    names: dict[int, list[str]] = {}
-    for name, tensor in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(tensor), []).append(name)
-    for shared in names.values():
-        if len(shared) > 1 and any(name in cuts for name in shared):
-            cut = next(name for name in shared if name in cuts)
-            raise PlanError(
-                f"IST: tied weights: two modules have one parameter, and only one of them is cut: modules="
-                f"{[name.rpartition('.')[0] for name in shared]}, parameter={cut}; name the hidden layers to cut in "
-                "layers, without these modules"
-            )
+def tensor_names(model: nn.Module, members: Sequence[Member]) -> list[str]:
+    """The tensors of these modules that their layer cuts."""
+    return [
+        f"{member.module}.{tensor}" if member.module else tensor
+        for member in members
+        for tensor in member.role.axes
+        if getattr(model.get_submodule(member.module), tensor, None) is not None
+    ]
 
 
 def explicit_layers(
@@ -182,6 +208,12 @@ def _role(model: nn.Module, name: str, as_role: object, what: str) -> Role:
     role = as_role(module)  # type: ignore[operator]
     if role is None:
         raise PlanError(f"IST: a module of this kind cannot be a {what}: module={name}, kind={type(module).__name__}")
+    unknown = unknown_tensor(module)
+    if unknown is not None:
+        raise PlanError(
+            f"IST: a module has a tensor that joinsum does not know how to cut: module={name}, kind="
+            f"{type(module).__name__}, tensor={unknown}"
+        )
     return role  # type: ignore[no-any-return]
 
 

@@ -4,7 +4,7 @@ the module say how many there are. A row for each kind of module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ __all__ = [
     "as_follower",
     "as_producer",
     "counts_neurons",
+    "has_own_forward",
     "is_elementwise",
     "is_norm",
     "mixes_neurons",
@@ -25,6 +26,7 @@ __all__ = [
     "set_counts",
     "spatial_axes",
     "treats_neurons_apart",
+    "unknown_tensor",
 ]
 
 
@@ -64,7 +66,8 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _LAST_AXIS_NORMS = (nn.LayerNorm, nn.RMSNorm)
 _ELEMENTWISE = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid),
-    *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Softplus, nn.Softsign, nn.Identity, nn.LogSigmoid),
+    *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Softplus, nn.Softsign, nn.Identity, nn.LogSigmoid, nn.RReLU),
+    *(nn.Hardshrink, nn.Softshrink, nn.Tanhshrink, nn.Threshold),
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
 )
 _POOLING = (
@@ -72,24 +75,56 @@ _POOLING = (
     (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
     (nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d),
 )
+# Those that have a role in hidden layers, and the tensors of all of them.
+_WITH_PARAMETERS = (
+    *(nn.Linear, *_CONVOLUTIONS, *_EMBEDDINGS, *_BATCH_NORMS, *_INSTANCE_NORMS, *_LAST_AXIS_NORMS, nn.PReLU),
+)
+_TENSORS = frozenset(("weight", "bias", "running_mean", "running_var", "num_batches_tracked"))
 # Modules that combine the elements along an axis `dim`, by the names of their functions.
 ALONG_AXIS = {"softmax": nn.Softmax, "log_softmax": nn.LogSoftmax, "softmin": nn.Softmin, "glu": nn.GLU}
 _CHANNEL_MIXING = (nn.GroupNorm, nn.LocalResponseNorm, nn.CrossMapLRN2d, nn.ChannelShuffle, nn.PixelShuffle)
 
 
+def _is_plain(module: nn.Module, kinds: Sequence[type[nn.Module]]) -> bool:
+    """Whether it is of one of these kinds, and computes what the kind does, with no other forward pass."""
+    own = "forward" in vars(module)
+    return not own and any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether a module that has a role here, as what its class derives from, computes something of its own."""
+    if _is_huggingface_linear(module):
+        return "forward" in vars(module)
+    if not _is_plain(module, _WITH_PARAMETERS):
+        return True
+    kind: Any = type(module)
+    return isinstance(module, _CONVOLUTIONS) and all(kind._conv_forward is not x._conv_forward for x in _CONVOLUTIONS)
+
+
+def unknown_tensor(module: nn.Module) -> str | None:
+    """A parameter or buffer that no role knows of, such as the factors of a low-rank adapter. Says nothing of a module
+    whose own tensors are computed from others."""
+    tensors = module._parameters | module._buffers
+    if any(name not in tensors and hasattr(module, name) for name in ("weight", "bias")):
+        return None
+    return next((name for name, tensor in tensors.items() if tensor is not None and name not in _TENSORS), None)
+
+
 def is_elementwise(module: nn.Module) -> bool:
     """Whether it computes each element of its result from the one at the same place."""
-    return isinstance(module, _ELEMENTWISE)
+    if isinstance(module, nn.PReLU):
+        return module.num_parameters == 1 and _is_plain(module, (nn.PReLU,))
+    return _is_plain(module, _ELEMENTWISE)
 
 
 def pools_channels_apart(module: nn.Module, spatial: int) -> bool:
     """Whether it treats channels apart, where an input has so many axes behind them. Where it has none, or fewer than
     the module pools, the module pools other axes: the neurons of a Linear, or the channels of a smaller convolution."""
-    if isinstance(module, nn.Upsample):
+    if _is_plain(module, (nn.Upsample,)):
         return spatial > 0
-    if isinstance(module, nn.ZeroPad2d):
+    if _is_plain(module, (nn.ZeroPad2d,)):
         return spatial >= 2
-    return spatial > 0 and isinstance(module, _POOLING[spatial - 1])
+    return spatial > 0 and _is_plain(module, _POOLING[spatial - 1])
 
 
 def counts_neurons(axis: int | None, spatial: int) -> bool:
@@ -100,6 +135,8 @@ def counts_neurons(axis: int | None, spatial: int) -> bool:
 def mixes_neurons(module: nn.Module, spatial: int) -> bool:
     """Whether it is known to combine neurons that have so many axes behind them: it pools their axis, takes a softmax
     along it or mixes channels. Says nothing of the axes before them, whose number is not known."""
+    if isinstance(module, nn.Softmax2d):
+        return spatial == 2
     if isinstance(module, _CHANNEL_MIXING):
         return spatial > 0
     if isinstance(module, tuple(ALONG_AXIS.values())):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +13,13 @@ from torch import fx, nn
 
 from joinsum.ist.layers.modules import as_consumer, as_follower, as_producer
 
-__all__ = ["asks_size", "graphs_of", "modules_read", "name_of"]
+__all__ = ["asks_size", "graphs_of", "is_number", "modules_read", "name_of", "random_states_kept"]
+
+# Whether a tensor of the model has one element, in a node's `meta`.
+_NUMBER = "one element"
 
 # What asks for a tensor's size or kind, and gives none of its elements.
-_SIZES = frozenset(("size", "dim", "ndimension", "numel"))
+_SIZES = frozenset(("size", "dim", "ndimension", "numel", "new_empty", "new_zeros", "new_ones", "new_full"))
 _SIZE_ATTRIBUTES = frozenset(
     (
         *("shape", "ndim", "dtype", "device", "layout", "itemsize", "nbytes", "requires_grad", "is_leaf", "names"),
@@ -56,14 +61,21 @@ class _Tracer(fx.Tracer):
 
 
 @contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Undoes what tracing the forward pass writes into modules and buffers."""
+def _unchanged(model: nn.Module, training: bool) -> Iterator[None]:
+    """Sets the modules to training or evaluation. Undoes that, and what tracing the forward pass writes into modules
+    and buffers and draws from random generators."""
     saved = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     plain = [x for x in model.buffers() if type(x) is torch.Tensor and not x.is_meta]
     values = [x.detach().clone() for x in plain]
+    generators = [(x, x.get_state()) for _, own, _ in saved for x in own.values() if isinstance(x, torch.Generator)]
     try:
-        yield
+        for module, _, _ in saved:
+            module.training = training
+        with random_states_kept():
+            yield
     finally:
+        for generator, state in generators:
+            generator.set_state(state)
         for module, attributes, buffers in saved:
             module.__dict__.clear()
             module.__dict__.update(attributes)
@@ -72,6 +84,71 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for x, value in zip(plain, values, strict=True):
                 x.copy_(value)
+
+
+@contextmanager
+def random_states_kept(device: torch.device | None = None) -> Iterator[None]:
+    """Gives torch's, Python's and NumPy's random generators the states back that they had.
+
+    device   that draws, although nothing has used its kind before
+    """
+    numpy: Any = sys.modules.get("numpy")
+    used = torch.cuda.is_initialized() or (device is not None and device.type == "cuda")  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if used else ()
+    of_python, of_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(of_python)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
+
+
+def _seed() -> None:
+    """Lets all ranks draw the same. Leaves generators of devices alone, as these may not have begun."""
+    random.seed(0)
+    torch.default_generator.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
+def _drawn() -> list[object]:
+    """What tells whether something has drawn from random generators."""
+    numpy: Any = sys.modules.get("numpy")
+    return [random.getstate(), torch.get_rng_state().tolist(), numpy and str(numpy.random.get_state()[1:])]
+
+
+def _trace(module: nn.Module, opaque: set[type[nn.Module]]) -> fx.Graph:
+    """The graph in training, which may have more readers of neurons than evaluation has (an auxiliary head). Where
+    training draws what it computes, such as layers that it leaves out, the graph in evaluation, which has all."""
+    for training in (True, False):
+        with _unchanged(module, training):
+            _seed()
+            before = _drawn()
+            graph = _Tracer(opaque).trace(module)
+            _mark_numbers(module, graph)
+            draws = _drawn() != before
+        if not draws:
+            break
+    return graph
+
+
+def _mark_numbers(root: nn.Module, graph: fx.Graph) -> None:
+    """Notes which tensors of the modules have one element, such as a learned factor. Those that the forward pass makes
+    itself belong to the root only while it is traced."""
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            owner, _, name = str(node.target).rpartition(".")
+            tensor = getattr(root.get_submodule(owner), name, None)
+            node.meta[_NUMBER] = isinstance(tensor, torch.Tensor) and tensor.dim() < 2 and tensor.numel() == 1
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether it is a tensor of one element, or a type or device: no operand that has neurons."""
+    if node.op == "get_attr":
+        return bool(node.meta[_NUMBER])
+    return node.op == "call_function" and name_of(node) == "getattr" and node.args[1] in ("dtype", "device", "layout")
 
 
 def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx.Graph]]:
@@ -90,8 +167,7 @@ def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx
         graph = None
         while graph is None and type(module) not in opaque:
             try:
-                with _unchanged(module):
-                    graph = _Tracer(opaque).trace(module)
+                graph = _trace(module, opaque)
             except _Untraceable as error:
                 opaque.add(error.kind)
             except Exception as error:  # of the model's own code, which has met a proxy

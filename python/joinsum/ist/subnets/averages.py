@@ -12,7 +12,7 @@ from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.cluster.context import context
 from joinsum.execution.relation import Relation, relation
 
-__all__ = ["Averages"]
+__all__ = ["Averages", "with_real_parts"]
 
 Name = TypeVar("Name")
 
@@ -24,12 +24,15 @@ class Averages(Generic[Name]):
     The differences in all tensors of a dtype are one relation <site, part>; its sum over the sites is a reduce-scatter
     of the parts, and an all-gather of the sums.
 
+    Complex tensors are pairs of real ones there.
+
     base    for each tensor, a value that all processes have
     values  for each site of this process, its own
     """
 
     def __init__(self, base: Mapping[Name, torch.Tensor], values: Sequence[Mapping[Name, torch.Tensor]]) -> None:
-        self._base = {name: tensor for name, tensor in base.items() if tensor.numel()}
+        self._complex = {name for name, tensor in base.items() if tensor.is_complex()}
+        self._base = {name: with_real_parts(tensor) for name, tensor in base.items() if tensor.numel()}
         self._values = values
         self._context = context()
         self._by_dtype: dict[torch.dtype, list[Name]] = {}
@@ -56,7 +59,7 @@ class Averages(Generic[Name]):
             outputs[_output(dtype)] = inputs[name].aggregate(keep=[1], kernel="add")
 
     def _differences(self, values: Mapping[Name, torch.Tensor], names: Sequence[Name]) -> torch.Tensor:
-        return torch.cat([_change(values[name], self._base[name]).reshape(-1) for name in names])
+        return torch.cat([_change(with_real_parts(values[name]), self._base[name]).reshape(-1) for name in names])
 
     def means(self, found: Mapping[str, StoredRelation]) -> dict[Name, torch.Tensor]:
         """The means, from the plan's outputs."""
@@ -65,8 +68,14 @@ class Averages(Generic[Name]):
             mean = found[_output(dtype)].blocks()[0].reshape(-1) / self._context.sites
             parts = torch.split(mean, [self._base[name].numel() for name in names])
             for name, part in zip(names, parts, strict=True):
-                means[name] = self._base[name] + part.view(self._base[name].shape)
+                own = self._base[name] + part.view(self._base[name].shape)
+                means[name] = torch.view_as_complex(own) if name in self._complex else own
         return means
+
+
+def with_real_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a complex tensor with a last axis of its real and imaginary parts; any other one as it is."""
+    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _change(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:

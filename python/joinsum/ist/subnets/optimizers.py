@@ -13,7 +13,15 @@ from torch import nn
 from joinsum.base.errors import CheckpointError, PlanError
 from joinsum.cluster.context import context
 
-__all__ = ["check_optimizer", "check_state_names", "first_state", "small", "with_parameters"]
+__all__ = [
+    "check_optimizer",
+    "check_state_names",
+    "first_state",
+    "small",
+    "sparse_refusal",
+    "sparse_state",
+    "with_parameters",
+]
 
 Optimizer = torch.optim.Optimizer
 
@@ -148,6 +156,33 @@ def _first_state(optimizer: Optimizer, group: Mapping[str, Any], start: torch.Te
             f'whose gradient is zero: optimizer={type(optimizer).__name__}, cause={error}; pass state="reset"'
         ) from error
     return state.first()
+
+
+def sparse_state(optimizer: Optimizer, parameter: torch.Tensor) -> str | None:
+    """The name of a state that is sparse where the gradient of a parameter is, such as SGD's momentum; None where there
+    is none."""
+    own = (group for group in optimizer.param_groups if any(each is parameter for each in group["params"]))
+    group = next(own, None)
+    if group is None:
+        return None
+    example = nn.Parameter(small(parameter))
+    example.grad = torch.zeros_like(example).to_sparse(1)
+    fresh = with_parameters(optimizer, [{**group, "params": [example]}], {})
+    try:
+        _step(optimizer, fresh)
+    except Exception:  # of any optimizer's own code, which says at the first step why
+        return None
+    state = fresh.state[example].items()
+    return next((key for key, value in state if isinstance(value, torch.Tensor) and value.is_sparse), None)
+
+
+def sparse_refusal(optimizer: Optimizer, parameter: str, state: str) -> str:
+    """Why a state cannot be exchanged."""
+    return (
+        "IST: the optimizer's state for a parameter with sparse gradients is sparse, so it cannot be exchanged; use "
+        "sparse=False, an optimizer whose state is dense (SparseAdam, Adagrad), or no momentum: parameter="
+        f"{parameter}, optimizer={type(optimizer).__name__}, state={state}"
+    )
 
 
 def check_state_names(what: str, optimizer: Optimizer) -> None:

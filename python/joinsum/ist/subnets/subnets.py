@@ -6,7 +6,7 @@ model has the tensors of the site whose turn it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from joinsum.frontend.empty_models import detached, initial_value
 from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer
 from joinsum.ist.layers.modules import set_counts
 from joinsum.ist.subnets.bundles import Slice
-from joinsum.ist.subnets.optimizers import first_state, small
+from joinsum.ist.subnets.optimizers import first_state, small, sparse_refusal
 from joinsum.ist.subnets.sampling import Chunks
 
 __all__ = ["Subnets"]
@@ -28,7 +28,8 @@ __all__ = ["Subnets"]
 class Subnets:
     """Tensors and states by site and name.
 
-    cuts     the tensors of which a site has a part; every site has its own copy of all others
+    cuts       the tensors of which a site has a part; every site has its own copy of all others
+    excluded   buffers that no exchange averages, since the forward pass has given them other shapes or dtypes somewhere
     """
 
     def __init__(
@@ -41,7 +42,11 @@ class Subnets:
         sites: Sequence[int],
     ) -> None:
         self.optimizer = optimizer
-        self._live: dict[str, torch.Tensor] = dict((*model.named_parameters(), *model.named_buffers()))
+        self._parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
+        self._buffers = {
+            name: (model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
+            for name, _ in model.named_buffers()
+        }
         self._modules = [
             (model.get_submodule(member.module), member, chunks[layer.name])
             for layer in layers
@@ -50,12 +55,27 @@ class Subnets:
         self._layers = [layer.name for layer in layers for _ in layer.members]
         self._cut = {cut.name: cut for cut in cuts}
         self._chunks = chunks
+        self.excluded: Collection[str] = ()
         self.sites = list(sites)
         self.active = self.sites[0]
         self.shapes = {name: tensor.shape for name, tensor in self._live.items()}
-        self.names = {id(tensor): name for name, tensor in self._live.items()}
+        self._dtypes = {name: tensor.dtype for name, tensor in self._live.items()}
+        self.names = {id(tensor): name for name, tensor in self._parameters.items()}
         self._values: dict[int, dict[str, torch.Tensor]] = {}
         self._states: dict[int, dict[str, dict[str, Any]]] = {}
+
+    @property
+    def _live(self) -> dict[str, torch.Tensor]:
+        """The model's tensors. A forward pass may give a module another tensor for a buffer."""
+        buffers = {name: getattr(module, attribute) for name, (module, attribute) in self._buffers.items()}
+        return self._parameters | buffers
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        if name in self._parameters:
+            return self._parameters[name]
+        module, attribute = self._buffers[name]
+        found: torch.Tensor = getattr(module, attribute)
+        return found
 
     # --- cutting and restoring ----------------------------------------------------------------------------------------
 
@@ -90,13 +110,22 @@ class Subnets:
     def restore(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> None:
         """Puts whole tensors and states into the model and the optimizer."""
         for name, tensor in self._live.items():
-            _assign(tensor, values[name])
+            self._put(name, values[name])
             self.optimizer.state.pop(tensor, None)
             if states.get(name):
                 self.optimizer.state[tensor] = dict(states[name])
             tensor.grad = None
         for module, member, chunks in self._modules:
             set_counts(module, member, chunks.neurons)
+
+    def _put(self, name: str, value: torch.Tensor) -> None:
+        """Gives a tensor of the model another one's memory; a buffer that no longer is a plain tensor is replaced."""
+        tensor = self._tensor(name)
+        if name in self._buffers and (tensor.grad_fn is not None or tensor.dtype != value.dtype):
+            module, attribute = self._buffers[name]
+            setattr(module, attribute, value)
+        else:
+            _assign(tensor, value)
 
     def _local_shape(self, name: str, site: int) -> list[int]:
         shape = list(self.shapes[name])
@@ -127,14 +156,13 @@ class Subnets:
 
     def value(self, site: int, name: str) -> torch.Tensor:
         """A tensor of a site; writing into it writes the site's."""
-        return self._live[name].detach() if site == self.active else self._values[site][name]
+        return self._tensor(name).detach() if site == self.active else self._values[site][name]
 
     def state(self, site: int, name: str) -> dict[str, Any]:
         """The optimizer's state for a parameter of a site."""
         if site != self.active:
             return self._states[site].get(name, {})
-        live = self._live[name]
-        found: dict[str, Any] = self.optimizer.state.get(live, {})
+        found: dict[str, Any] = self.optimizer.state.get(self._tensor(name), {})
         return found
 
     def bytes_of(self, site: int, name: str) -> tuple[int, int]:
@@ -153,28 +181,49 @@ class Subnets:
         return torch.zeros_like(self.value(site, of.tensor)) if found is None else found
 
     def uncut_names(self) -> list[str]:
-        """The tensors of floating point that every site has whole."""
-        return [name for name, x in self._live.items() if name not in self._cut and x.is_floating_point()]
+        """The tensors of floating point or complex numbers that every site has whole."""
+        return [name for name, dtype in self._dtypes.items() if name not in self._cut and _is_averaged(dtype)]
 
     def shared_names(self) -> list[str]:
-        """Those that training changes now."""
-        trained = {n for n, x in self._live.items() if x.requires_grad or not isinstance(x, nn.Parameter)}
-        return [name for name in self.uncut_names() if name in trained]
+        """Those that training changes now, without those of `excluded`."""
+        trained = {n for n, x in self._live.items() if x.requires_grad or n in self._buffers}
+        return [name for name in self.uncut_names() if name in trained and name not in self.excluded]
+
+    def changed_buffers(self) -> set[str]:
+        """Buffers to which the forward pass has given another shape or dtype on a site of this process."""
+
+        def has_changed(site: int, name: str) -> bool:
+            value = self.value(site, name)
+            return value.shape != self.shapes[name] or value.dtype != self._dtypes[name]
+
+        own = (name for name in self._buffers if name not in self._cut)
+        return {name for name in own if any(has_changed(site, name) for site in self.sites)}
 
     def shared_states(self) -> list[Slice]:
-        """The optimizer's states of floating point for parameters that every site has whole."""
+        """The optimizer's states of floating point or complex numbers for parameters that every site has whole."""
         return [
             Slice(name, key)
             for name in self.shared_names()
             for key, value in self.state(self.active, name).items()
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and key != "step"
+            if isinstance(value, torch.Tensor) and _is_averaged(value.dtype) and key != "step"
         ]
 
     def of_site(self, site: int) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
         """All tensors and states of a site, by name."""
-        return {name: self.value(site, name) for name in self._live}, {
-            name: self.state(site, name) for name in self._live
+        self._check_dtypes()
+        return {name: self.value(site, name) for name in self.shapes}, {
+            name: self.state(site, name) for name in self.shapes
         }
+
+    def _check_dtypes(self) -> None:
+        for name, tensor in self._live.items():
+            is_own = name in self._buffers and name not in self._cut  # a forward pass may give it another one
+            if tensor.dtype != self._dtypes[name] and not is_own:
+                raise PlanError(
+                    "IST: a tensor has another dtype than when the training of subnets began, as after model.double(); "
+                    "convert the model before joinsum.IST(...), or after gather(): "
+                    f"tensor={name}, dtype={tensor.dtype}, former={self._dtypes[name]}"
+                )
 
     def travelling(
         self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]
@@ -193,26 +242,34 @@ class Subnets:
                         f"{type(self.optimizer).__name__}, state={key}, shape={list(value.shape)}, parameter={name}, "
                         f'parameter\'s shape={list(shape)}; pass state="reset"'
                     )
+                if value.is_sparse:
+                    raise PlanError(sparse_refusal(self.optimizer, name, key))
                 found.append((Slice(name, key), value.dtype))
         return found
 
-    def complete_states(self) -> None:
-        """Gives sites that have taken no step yet states for parameters for which another one has a state: those that
+    def names_with_states(self) -> set[str]:
+        """The parameters for which a site of this process has a state."""
+        return {name for name in self._parameters if any(self.state(site, name) for site in self.sites)}
+
+    def complete_states(self, names: Collection[str]) -> None:
+        """Gives sites without a state for one of these parameters, as without a step or a gradient yet, the one that
         the optimizer starts with."""
-        for name, live in self._live.items():
-            having = [site for site in self.sites if self.state(site, name)]
-            for site in self.sites if having else ():
+        for name in (name for name in self._parameters if name in names):
+            for site in self.sites:
                 if self.state(site, name):
                     continue
-                state = first_state(self.optimizer, self._group(live), self.value(site, name))
                 if site == self.active:
-                    self.optimizer.state[live] = state
+                    self.optimizer.state[self._parameters[name]] = self.new_state(site, name)
                 else:
-                    self._states[site][name] = state
+                    self._states[site][name] = self.new_state(site, name)
+
+    def new_state(self, site: int, name: str) -> dict[str, Any]:
+        """What the optimizer starts the state of a site's parameter with."""
+        return first_state(self.optimizer, self._group(self._parameters[name]), self.value(site, name))
 
     def first_element(self, of: Slice) -> torch.Tensor:
         """What the optimizer starts each element of a state with. Raises PlanError where that is not one number."""
-        live = self._live[of.tensor]
+        live = self._tensor(of.tensor)
         value = first_state(self.optimizer, self._group(live), small(live)).get(str(of.state))
         if not isinstance(value, torch.Tensor) or value.dim() != live.dim() or (value != value.flatten()[0]).any():
             raise PlanError(
@@ -232,7 +289,7 @@ class Subnets:
         for site in self.sites:
             for name in self._cut:
                 if site == self.active:
-                    self.optimizer.state.pop(self._live[name], None)
+                    self.optimizer.state.pop(self._tensor(name), None)
                 else:
                     self._states[site].pop(name, None)
 
@@ -251,6 +308,7 @@ class Subnets:
         self._load(site)
 
     def _store(self) -> None:
+        self._check_dtypes()
         own = self._values[self.active], self._states[self.active]
         for name, tensor in self._live.items():
             own[0][name] = tensor.detach()
@@ -259,12 +317,16 @@ class Subnets:
 
     def _load(self, site: int) -> None:
         for name, tensor in self._live.items():
-            _assign(tensor, self._values[site].pop(name))
+            self._put(name, self._values[site].pop(name))
             state = self._states[site].pop(name, {})
             if state:
                 self.optimizer.state[tensor] = state
         for module, member, chunks in self._modules:
             set_counts(module, member, chunks.neurons_of_sites[site])
+
+
+def _is_averaged(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _own(value: torch.Tensor) -> torch.Tensor:
