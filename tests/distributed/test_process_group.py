@@ -384,6 +384,9 @@ def test_loops_with_subnets_on_a_group_train_as_plain_torch_does(plays: Any, ran
     plays(ranks).values("a_group_of_one_rank_trains_as_plain_torch_to_the_bit")
     plays(ranks).values("an_exchange_in_parts_gives_what_one_plan_gives")
     plays(ranks).values("training_goes_on_after_survivors_were_written_while_weights_moved")
+    first, *others = plays(ranks).values("the_full_model_is_there_where_not_all_ranks_have_taken_a_step")
+    assert all(each == first for each in others)
+    assert len({*plays(ranks).values("recovery_knows_states_that_only_some_ranks_have")}) == 1
     assert len({*plays(ranks).values("a_checkpoint_goes_on_at_other_numbers_of_sites")}) == 1
     assert len({*plays(ranks).values("sites_that_train_other_branches_give_what_loopback_gives")}) == 1
     assert len({*plays(ranks).values("parameters_that_no_layer_cuts_may_have_another_optimizer")}) == 1

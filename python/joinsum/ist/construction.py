@@ -70,15 +70,15 @@ def layers_to_cut(
 
 
 def check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, cuts: Sequence[Cut], carry: bool) -> None:
-    """Raises PlanError for parameters that are another optimizer's where they are cut or sites take turns, for complex
+    """Raises PlanError for parameters that the optimizer lacks where they are cut or sites take turns, for complex
     ones that are cut, and for those whose state would be sparse."""
     optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
     parameters = dict(model.named_parameters())
     for name in (cut.name for cut in cuts if cut.name in parameters):
         if parameters[name].requires_grad and id(parameters[name]) not in optimized:
             raise PlanError(
-                "IST: a parameter that is cut is another optimizer's, whose state would not follow its neurons: "
-                f"parameter={name}"
+                "IST: the optimizer does not have a parameter that is cut, whose state another one would not move with "
+                f"its neurons; add it, or freeze it by requires_grad_(False): parameter={name}"
             )
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     for name in (cut.name for cut in cuts if tensors[cut.name].is_complex()):

@@ -168,19 +168,25 @@ def _call(model: nn.Module, batch: object) -> None:
     if not isinstance(inputs, Mapping):
         model(inputs)
         return
-    parameters = inspect.signature(type(model).forward).parameters
-    named = [name for name, each in parameters.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    known, unknown = [key for key in inputs if key in named[1:]], [key for key in inputs if key not in named[1:]]
-    if known and (takes_any or not unknown):
-        model(**inputs)
-        return
+    signature = inspect.signature(type(model).forward)
+    named = [
+        each for each in signature.parameters.values() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ][1:]
+    required = {each.name for each in named if each.default is each.empty}
+    if all(isinstance(key, str) for key in inputs):
+        try:
+            signature.bind(model, **inputs)
+        except TypeError:
+            pass  # other keys than forward's arguments
+        else:
+            model(**inputs)
+            return
     refusal = (
         "IST: a batch to calibrate norms with is an input, a tuple or list whose first element is the input, or a "
         "mapping whose keys are the names of forward's arguments; pass (input, ...), or no other keys: "
-        f"keys={list(inputs)}, arguments={named[1:]}"
+        f"keys={list(inputs)}, arguments={[each.name for each in named]}"
     )
-    if known:
+    if required and required <= {*inputs}:
         raise PlanError(refusal)
     try:
         model(inputs)

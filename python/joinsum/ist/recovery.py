@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -34,9 +35,11 @@ class Recovery:
             self.end_round()
         failed = [number for _, number, unfinished in stages if unfinished]
         number = max(failed) if failed else 1 + max(number for _, number, _ in stages)
+        own_names = json.dumps(sorted(rounds.subnets.names_with_states()))
+        having = {name for names in transport.gather_texts("IST", own_names) for name in json.loads(names)}
         if self._number != number:
             with context().preparing("IST"):
-                self._records, self._number = rounds.records(), number
+                self._records, self._number = rounds.records(having), number
         records = self._records
         texts = transport.gather_texts("IST", " ".join(str(each.site) for each in records))
         new_sites = {int(site): place for place, text in enumerate(texts) for site in text.split()}

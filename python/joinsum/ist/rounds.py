@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -161,13 +161,13 @@ class Rounds:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
         `states`. Collective."""
         with torch.no_grad(), self.context.preparing("run"):
+            if self.every is None:  # in an explicit round others may have taken a step
+                self.exchange.start_ahead(self.drawn(self.number + 1))
             having = self._agree_on_states()
             if states:
                 self.subnets.complete_states(having)
             averages = self._shared.averages(self.context.sites, states)
             bundles = self._bundles(states)
-            if self.every is None:  # in an explicit round others may have taken a step
-                self.exchange.start_ahead(self.drawn(self.number + 1))
             tensors, means = self.exchange.whole_tensors(bundles, self.assignments, averages)
             return dict(tensors), means
 
@@ -181,12 +181,15 @@ class Rounds:
 
     # --- after a loss -------------------------------------------------------------------------------------------------
 
-    def records(self) -> list[Record]:
-        """What the sites of this process have."""
+    def records(self, having: Collection[str] = ()) -> list[Record]:
+        """What the sites of this process have.
+
+        having   parameters for which other sites have a state of the optimizer
+        """
         active = self.subnets.active
         with torch.no_grad():
             self.subnets.activate(self.subnets.sites[0])
-            self.subnets.complete_states(self.subnets.names_with_states())
+            self.subnets.complete_states(self.subnets.names_with_states() | {*having})
             bundles = self._bundles(states=True)
             records = [self._record(site, bundles) for site in self.subnets.sites]
             self.subnets.activate(active)

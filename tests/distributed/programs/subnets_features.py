@@ -216,6 +216,46 @@ def training_goes_on_after_survivors_were_written_while_weights_moved() -> None:
 
 
 @scene(SCENES)
+def the_full_model_is_there_where_not_all_ranks_have_taken_a_step() -> list[float]:
+    folders: list[Any] = [tempfile.mkdtemp() if rank() == 0 else None]
+    dist.broadcast_object_list(folders)
+    enter(on_group())
+    model, sums = network({}), []
+    ist = joinsum.IST(model, adam(model.parameters()), every=None)
+    data = iter(batches(3, torch.float64))
+    for load in (False, True):
+        if load:
+            ist.save_checkpoint(folders[0])
+            ist.load_checkpoint(folders[0])
+        if rank() == 0:
+            plain_step(model, ist.optimizer, Batch(0, *next(data)))
+        ist.explain()
+        with ist.full() as full:
+            values = joinsum.full_state_dict(full)
+            sums.append(sum(float(x.abs().sum()) for name, x in values.items() if "num_batches" not in name))
+        ist.end_round()
+    dist.barrier()
+    if rank() == 0:
+        shutil.rmtree(folders[0])
+    return sums
+
+
+@scene(SCENES)
+def recovery_knows_states_that_only_some_ranks_have() -> float:
+    enter(on_group())
+    model = Branches()
+    ist = joinsum.IST(model, adam(model.parameters()), every=None, buddy=True)
+    for place, batch in enumerate(batches(3, torch.float64)):
+        model.taken = [int(rank() == 0 and place == 1)]
+        plain_step(model, ist.optimizer, Batch(place, *batch))
+        if place == 1:
+            ist.recover()
+        else:
+            ist.end_round()
+    return sum(float(x.abs().sum()) for name, x in ist.gather().state_dict().items() if "num_batches" not in name)
+
+
+@scene(SCENES)
 def a_group_of_one_rank_trains_as_plain_torch_to_the_bit() -> None:
     groups = [dist.new_group([each]) for each in range(ranks())]
     enter(on_group(group=groups[rank()]))

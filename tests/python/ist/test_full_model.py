@@ -171,6 +171,23 @@ def test_batches_that_are_mappings_are_passed_by_name() -> None:
         pass
 
 
+class Passing(Named):
+    """Says nothing of its arguments, as a wrapper does."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        return super().forward(*args, **kwargs)
+
+
+def test_a_wrapper_gets_mappings_by_name() -> None:
+    inputs = [torch.randn(4, 5) for _ in range(4)]
+    means = []
+    for model, batches in ((Passing(), [{"x": x} for x in inputs]), (Named(), inputs)):
+        ist = trained(model, [{"x": x} for x in inputs])
+        with ist.full(calibrate=batches) as full:
+            means.append(joinsum.full_state_dict(full)["head.1.running_mean"])
+    assert torch.equal(means[0], means[1])
+
+
 def test_a_forward_pass_that_reads_a_mapping_gets_it_whole() -> None:
     inputs = [torch.randn(4, 5) for _ in range(4)]
     ist = trained(Reading(), [{"batch": {"x": x}} for x in inputs])

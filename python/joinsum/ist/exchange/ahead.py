@@ -33,11 +33,15 @@ class Ahead:
         the stream of the training."""
         return not self._context.single_process and self._context.device.type == "cpu"
 
-    def start(self, plan: IaPlan, inputs: Mapping[str, StoredRelation]) -> None:
-        """Runs a plan in the thread; collective. Its inputs must not change before `settle`."""
-        if self._beside is None:
+    def prepare(self) -> None:
+        """Makes the process group, where one is possible; collective."""
+        if self.possible and self._beside is None:
             self._beside = companion(self._context)
+
+    def start(self, plan: IaPlan, inputs: Mapping[str, StoredRelation]) -> None:
+        """Runs a plan in the thread, once `prepare` was called. Its inputs must not change before `settle`."""
         beside = self._beside
+        assert beside is not None
         placed = {name: beside.share(inputs[name].blocks(), type_) for name, type_ in plan.inputs.items()}
 
         def moved() -> tuple[Relations, Trace]:

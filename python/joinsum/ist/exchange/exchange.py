@@ -96,6 +96,8 @@ class Exchange:
                 arrays = [initial_value("IST", array) if array.is_meta else array for array in arrays]
                 exposed = [array.reshape(bundle.shape) for array in arrays]
                 self._begin_here(bundle, exposed, assignments)
+        if self._ahead is not None:
+            self._ahead.prepare(self._resting)
 
     def _first(self, bundle: Bundle, whole: Relation, assignments: Assignments) -> Draft:
         """The relations of a bundle's first round, as outputs named by what they are."""

@@ -36,8 +36,14 @@ class RestingAhead:
         """Bytes between sites of what moves while this round trains."""
         return self._ahead.bytes
 
+    def prepare(self, resting: Mapping[Bundle, StoredRelation]) -> None:
+        """Makes what moves need, where anything rests; collective."""
+        if resting:
+            self._ahead.prepare()
+
     def start(self, resting: Mapping[Bundle, StoredRelation], after: Assignments) -> None:
-        """Begins to move what rests, where that is possible and has not begun in this round. Collective."""
+        """Begins to move what rests, where that is possible and has not begun in this round. All sites do so in each
+        round, sooner or later."""
         if not self._ahead.possible or self._has_begun:
             return
         self._has_begun = True

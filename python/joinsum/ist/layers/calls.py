@@ -4,6 +4,7 @@ the neurons of their operands, and which mix them. `modules` has the same of mod
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any
 
 from torch import fx
@@ -22,8 +23,7 @@ __all__ = [
 ]
 
 # Functions and methods that compute each element from those of their operands at the same place, without the
-# underscores of those that work in place. Of most the tensor is the only operand; what others are, numbers or tensors
-# of the same neurons, makes no difference.
+# underscores of those that work in place. Other operands may be numbers or tensors of the same neurons.
 _ACTIVATIONS = (
     *("relu", "relu6", "leaky_relu", "rrelu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "tanh"),
     *("sigmoid", "hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "tanhshrink", "softplus"),
@@ -56,23 +56,14 @@ _REARRANGING = frozenset(
     (
         *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "repeat", "tile"),
         *("transpose", "permute", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "cat", "concat", "concatenate"),
-        *(
-            "stack",
-            "hstack",
-            "vstack",
-            "unbind",
-            "getitem",
-            "select",
-            "narrow",
-            "gather",
-            "index_select",
-            "take_along_dim",
-        ),
+        *("stack", "hstack", "vstack", "unbind", "getitem", "select", "narrow", "gather", "index_select"),
+        "take_along_dim",
         *("matmul", "mm", "bmm", "einsum", "linear", "bilinear", "tensordot", "outer", "T", "mT", "H", "mH", "topk"),
         *("max", "min", "argmax", "argmin", "median", "norm", "normalize", "layer_norm", "rms_norm", "group_norm"),
         *("rot90", "diff", "cummax", "cummin", "logcumsumexp", "view_as", "reshape_as", "rearrange", "pixel_shuffle"),
     )
 )
+_BUILTIN = (BuiltinFunctionType, MethodDescriptorType)
 # Functions that combine the elements along an axis: the place of that argument.
 _AXIS_ARGUMENTS = (
     dict.fromkeys((*ALONG_AXIS, "cumsum", "cumprod", "sort", "flip", "logsumexp"), 1)
@@ -108,8 +99,16 @@ def rearranges(node: fx.Node) -> bool:
 
 
 def _plain_name(node: fx.Node) -> str:
-    """The name of a function or method without its underscores and namespace."""
-    return name_of(node).strip("_").removeprefix("special_")
+    """The name of a method, or of a function of torch or Python, without its underscores and namespace."""
+    return _known_name(node).strip("_").removeprefix("special_")
+
+
+def _known_name(node: fx.Node) -> str:
+    """The name of a method, or of a function of torch or Python; of others, which `torch.fx.wrap` lets through, none: a
+    user's own `square` may be anything."""
+    own = node.op == "call_function" and not isinstance(node.target, _BUILTIN)
+    root = str(getattr(node.target, "__module__", "")).partition(".")[0]
+    return "" if own and root not in ("torch", "math", "operator", "_operator") else name_of(node)
 
 
 def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
@@ -119,7 +118,7 @@ def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
 
 def call_pools_channels_apart(node: fx.Node, spatial: int) -> bool:
     """Whether a function of a value that has so many axes behind its channels pools or pads only these axes."""
-    name = name_of(node)
+    name = _known_name(node)
     if name == "interpolate":
         return spatial > 0
     if name == "pad":
@@ -131,7 +130,7 @@ def call_pools_channels_apart(node: fx.Node, spatial: int) -> bool:
 def call_mixes_neurons(node: fx.Node, spatial: int) -> bool:
     """Whether a function combines the neurons of a value that has so many axes behind them: it pools or reduces their
     axis. Says nothing of the axes before them, whose number is not known."""
-    name = name_of(node)
+    name = _known_name(node)
     if name in _POOLING:
         return spatial < _POOLING[name]
     if name not in _AXIS_ARGUMENTS:
@@ -146,7 +145,7 @@ def call_mixes_neurons(node: fx.Node, spatial: int) -> bool:
 
 def spatial_axes_after_mean(node: fx.Node, spatial: int) -> int | None:
     """How many axes a mean leaves behind the channels; None where it takes in others, and for other functions."""
-    if name_of(node) != "mean":
+    if _known_name(node) != "mean":
         return None
     rank = 2 + spatial
     axes = {axis + rank if axis < 0 else axis for axis in _axes(node)}
@@ -157,7 +156,7 @@ def spatial_axes_after_mean(node: fx.Node, spatial: int) -> int | None:
 
 def flattened_axes(node: fx.Node) -> tuple[int, int] | None:
     """The first and last of the axes that become one; None for a function that does not flatten."""
-    name = name_of(node)
+    name = _known_name(node)
     if name == "flatten":
         found: dict[str, Any] = dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)) | dict(node.kwargs)
         return found.get("start_dim", 0), found.get("end_dim", -1)

@@ -277,3 +277,16 @@ def test_neurons_that_others_join_other_than_by_products_are_not_cut(combine: An
 
     assert cut(Two()) == {"up": ["up", "mid", "down"]}
     assert find_layers(Two(), False, None).uncut["stem"] == "they cross a residual sum"
+
+
+def square(x: torch.Tensor) -> torch.Tensor:
+    """Not torch's."""
+    return x * x.mean(1, keepdim=True)
+
+
+torch.fx.wrap("square")
+
+
+def test_a_function_of_the_users_is_not_torchs_of_that_name() -> None:
+    with pytest.raises(joinsum.PlanError, match="joinsum does not know: operator=square"):
+        cut(Passed(lambda x: square(x)))
