@@ -15,7 +15,7 @@ inline bool lists_coordinates(LevelFormat format) {
 /// Raises PlanError unless extents are not negative, `axes` is a permutation of them and there is a format for each.
 void check_order(const Dims& shape, const std::vector<int64_t>& axes, int64_t formats);
 
-/// A list's entries with a hash table.
+/// The level as a hash level, whose table is built when it is first read.
 Level with_hash_table(const Level& list);
 
 /// Entries of a dense or bytemap level; raises PlanError where they exceed 64 bits or, at `entry_bytes` each,

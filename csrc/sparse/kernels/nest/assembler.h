@@ -104,11 +104,12 @@ class Assembler {
   static Assembler joined(std::vector<Assembler>& pieces, int threads) {
     if (pieces.size() == 1) return std::move(pieces[0]);
     Assembler all = pieces[0].without_entries();
-    std::vector<std::vector<Begin>> begins;
-    for (Assembler& piece : pieces) {
-      begins.push_back(all.ends());
-      all.make_room_for(piece);
+    std::vector<std::vector<Begin>> begins{all.ends()};
+    for (const Assembler& piece : pieces) {
+      begins.push_back(piece.ends_after(begins.back()));
+      all.extents_[0] += piece.extents_[0];
     }
+    all.extend_to(begins.back());
     run_tasks(threads, std::ssize(pieces), [&](int, int64_t p) { all.copy(pieces[p], begins[p]); });
     for (int64_t level = 0; level < all.rank(); ++level) {
       if (all.lists(level)) all.levels_[level].offsets[0] = 0;
@@ -159,17 +160,26 @@ class Assembler {
     return out;
   }
 
-  void make_room_for(const Assembler& piece) {
+  /// Where this piece's parts end if they begin there.
+  std::vector<Begin> ends_after(std::vector<Begin> begins) const {
     for (int64_t level = 0; level < rank(); ++level) {
-      LevelBuffers& mine = levels_[level];
-      const LevelBuffers& other = piece.levels_[level];
+      const LevelBuffers& each = levels_[level];
       // The only fiber of the first level goes on; those of others follow.
-      if (lists(level) && level > 0) mine.offsets.extend(mine.offsets.size() + other.offsets.size() - 1);
-      mine.coordinates.extend(mine.coordinates.size() + other.coordinates.size());
-      mine.stored.extend(mine.stored.size() + other.stored.size());
+      if (lists(level) && level > 0) begins[level].offsets += each.offsets.size() - 1;
+      begins[level].coordinates += each.coordinates.size();
+      begins[level].stored += each.stored.size();
     }
-    values_.extend(values_.size() + piece.values_.size());
-    extents_[0] += piece.extents_[0];
+    begins.back().coordinates += values_.size();
+    return begins;
+  }
+
+  void extend_to(const std::vector<Begin>& ends) {
+    for (int64_t level = 0; level < rank(); ++level) {
+      levels_[level].offsets.extend(ends[level].offsets);
+      levels_[level].coordinates.extend(ends[level].coordinates);
+      levels_[level].stored.extend(ends[level].stored);
+    }
+    values_.extend(ends.back().coordinates);
   }
 
   void copy(const Assembler& piece, const std::vector<Begin>& begins) {

@@ -17,7 +17,8 @@ namespace joinsum::sparse::kernels::nest {
 using tensor::Array;
 using tensor::Values;
 
-/// A growing array of numbers, which are not written before they are known. Raises PlanError beyond a tebibyte.
+/// A growing array of numbers, which are not written before they are known. Raises PlanError beyond a tebibyte, and
+/// where there is no memory.
 template <class T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -88,7 +89,7 @@ class Buffer {
     prefer_huge_pages(grown, static_cast<size_t>(capacity) * sizeof(T));
   }
 
-  /// Fewer page faults where large arrays are written first, as numpy has it.
+  /// Fewer page faults where large arrays are written first; numpy does the same from 4 MiB.
   static void prefer_huge_pages(void* data, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     constexpr uintptr_t kPage = 4096, kLarge = uintptr_t{1} << 22;
