@@ -127,7 +127,7 @@ class Rounds:
         self._shared.install(means)
 
     def start_ahead(self) -> None:
-        """Begins to move what rests to where the next round trains it. Collective."""
+        """Begins to move what rests to where the next round trains it. All sites do so, sooner or later."""
         with torch.no_grad(), self.context.preparing("run"):
             self.exchange.start_ahead(self.drawn(self.number + 1))
 

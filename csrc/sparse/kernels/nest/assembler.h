@@ -111,9 +111,6 @@ class Assembler {
     }
     all.extend_to(begins.back());
     run_tasks(threads, std::ssize(pieces), [&](int, int64_t p) { all.copy(pieces[p], begins[p]); });
-    for (int64_t level = 0; level < all.rank(); ++level) {
-      if (all.lists(level)) all.levels_[level].offsets[0] = 0;
-    }
     if (all.lists(0)) all.levels_[0].offsets[1] = all.levels_[0].coordinates.size();
     return all;
   }
@@ -146,7 +143,7 @@ class Assembler {
   Assembler without_entries() const {
     Assembler out(formats_, extents_, fill_, first_, first_);
     for (int64_t level = 0; level < rank(); ++level) {
-      if (lists(level)) out.levels_[level].offsets.extend(level == 0 ? 2 : 1);
+      if (lists(level)) out.levels_[level].offsets.resize(level == 0 ? 2 : 1, 0);
     }
     return out;
   }

@@ -147,7 +147,7 @@ class Exchange:
 
     def start_ahead(self, after: Assignments) -> None:
         """Begins to move what rests to the sites that train it in the next round, where that is possible and has not
-        begun in this round. Collective."""
+        begun in this round. All sites do so in each round, sooner or later."""
         if self._ahead is not None:
             self._ahead.start(self._resting, after)
 
