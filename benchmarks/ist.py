@@ -279,29 +279,45 @@ def rows_of_runs(figures: Figures, workload: str, ranks: int) -> Iterator[list[s
 
 
 def draw(figures: Figures, workload: str, ranks: int, path: Path) -> None:
-    """Draws the best curve of each method by step, and by seconds in each network."""
+    """Draws the best curve of each method by step, and by seconds in each network; below, bytes and times of a step."""
     from matplotlib.figure import Figure
 
     curves = by_method(figures.curves(workload, ranks))
-    networks: dict[str, dict[str, float]] = {}
+    networks: dict[str, dict[str, Cost]] = {}
     for entry in figures.times(workload, ranks):
-        of_a_step = {name: cost(turns, entry["every"]).seconds for name, turns in entry["turns"].items()}
+        of_a_step = {name: cost(turns, entry["every"]) for name, turns in entry["turns"].items()}
         networks.setdefault(entry["network"], {}).update(of_a_step)
-    figure = Figure(figsize=(4 * (1 + len(networks)), 3.6), layout="constrained")
-    panels = figure.subplots(1, 1 + len(networks), sharey=True, squeeze=False)[0]
-    for axes, network in zip(panels, [None, *networks], strict=True):
+    figure = Figure(figsize=(4 * (1 + len(networks)), 5.4), layout="constrained")
+    above, below = figure.subplots(2, 1 + len(networks), sharey="row", squeeze=False, height_ratios=(3, 1))
+    for axes, network in zip(above, [None, *networks], strict=True):
         for place, (name, found) in enumerate(curves.items()):
-            scale = 1.0 if network is None else networks[network].get(name)
-            if scale is not None:
+            own = None if network is None else networks[network].get(name)
+            if network is None or own is not None:
                 steps, measures = zip(*(point[:2] for point in best(found)[1]), strict=True)
-                seconds = [scale * step for step in steps]
+                seconds = [step if own is None else own.seconds * step for step in steps]
                 axes.plot(seconds, measures, label=name, marker=".", color=f"C{place}")
         axes.set(title=network or "any network", xlabel="step" if network is None else "seconds")
         if network is not None:
             axes.set_xscale("log")
-    panels[0].set_ylabel("P@1" if workload == "xml" else "accuracy")
-    panels[0].legend()
+    above[0].set_ylabel("P@1" if workload == "xml" else "accuracy")
+    above[0].legend()
+    names = list(curves)
+    sent = {name: own.bytes / 1e6 for costs in networks.values() for name, own in costs.items() if own.bytes}
+    _bars(below[0], names, sent, "MB a step, a rank")
+    for axes, costs in zip(below[1:], networks.values(), strict=True):
+        _bars(axes, names, {name: 1e3 * own.seconds for name, own in costs.items()}, "ms a step")
     figure.savefig(path, dpi=110)
+
+
+def _bars(axes: Any, names: Sequence[str], values: Mapping[str, float], label: str) -> None:
+    """A bar for each name that has a value, in its color."""
+    for place, name in enumerate(names):
+        if name in values:
+            bar = axes.barh(name, values[name], color=f"C{place}")
+            axes.bar_label(bar, [f"{values[name]:,.{0 if values[name] >= 10 else 1}f}"], padding=2)
+    axes.set(xlabel=label)
+    axes.margins(x=0.2)
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _steps(text: str | None) -> Callable[[str, str], int]:
@@ -353,7 +369,7 @@ def main(
     numbers = [float(each) for each in rates.split(",")], [int(each) for each in seeds.split(",")]
     setting = Setting(names, *numbers, every, _steps(steps), turns, each)
     figures = Figures(path)
-    if "speech" in workloads and part != "table":
+    if part != "table" and any(each.startswith("speech") for each in workloads):
         speech.prepare()  # before ranks of their own would each do so
     for workload in workloads:
         for count in map(int, ranks.split(",")):

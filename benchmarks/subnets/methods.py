@@ -3,7 +3,7 @@
 | method | what the ranks exchange |
 |---|---|
 | ddp | gradients, in every step: torch's DistributedDataParallel |
-| local_sgd | parameters, whose mean all take: torch's PeriodicModelAverager |
+| local_sgd | parameters, whose mean all take: torch's PeriodicModelAverager, as its PostLocalSGDOptimizer calls it |
 | diloco | the sum of a round's changes, which an outer SGD with Nesterov's momentum applies |
 | ist | neurons with their AdamW moments: joinsum.IST |
 | ist_reset | neurons; the moments start at zero in every round |

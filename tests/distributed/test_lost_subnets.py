@@ -62,7 +62,7 @@ def test_the_others_go_on_with_what_they_have_trained_and_the_copies_of_the_rest
     for rank in left:
         found = outcome["ranks"][str(rank)]
         assert (found["members"], found["round"]) == (left, ROUNDS.get(phase, 3))
-        if phase not in ("agreement", "full", "save"):
+        if phase != "agreement":  # whose error the test raises
             assert "go on with IST.recover (buddy=True) or from the last checkpoint" in found["error"]
         assert outcome["later"][str(rank)] == []
     assert outcome["checkpoint"] == []

@@ -15,15 +15,13 @@ from torch import nn
 Owners = Sequence[torch.Tensor]
 
 
-def stack(widths: Sequence[int], bare: bool = False) -> nn.Sequential:
-    """Linear, LayerNorm and ReLU for each hidden layer, and a last Linear; with `bare` only matrices have weights."""
+def stack(widths: Sequence[int], bare: bool = False, statistics: bool = False) -> nn.Sequential:
+    """Linear, LayerNorm and ReLU for each hidden layer, and a last Linear; with `bare` only matrices have weights, with
+    `statistics` the norms are BatchNorms."""
     modules: list[nn.Module] = []
     for features, hidden in pairwise(widths[:-1]):
-        modules += [
-            nn.Linear(features, hidden, bias=not bare),
-            nn.LayerNorm(hidden, elementwise_affine=not bare),
-            nn.ReLU(),
-        ]
+        norm = nn.BatchNorm1d(hidden) if statistics else nn.LayerNorm(hidden, elementwise_affine=not bare)
+        modules += [nn.Linear(features, hidden, bias=not bare), norm, nn.ReLU()]
     return nn.Sequential(*modules, nn.Linear(widths[-2], widths[-1], bias=not bare))
 
 
@@ -51,13 +49,22 @@ class Moved(NamedTuple):
 class Locations:
     """The elements of a stack's cut tensors; `where` and `copies` are their sites, a tensor of them for each tensor."""
 
-    def __init__(self, widths: Sequence[int], sites: int, first: Owners, fixed: bool = False, bare: bool = False):
+    def __init__(
+        self,
+        widths: Sequence[int],
+        sites: int,
+        first: Owners,
+        fixed: bool = False,
+        bare: bool = False,
+        statistics: bool = False,
+    ):
         self._sites, self._fixed = sites, fixed
         last = len(widths) - 2
         # Rows and columns of a matrix as numbers of hidden layers, and how many tensors there are of that kind.
         self._kinds = [
             *((number if number < last else None, number - 1 if number else None, 1) for number in range(last + 1)),
-            *((number, None, 0 if bare else 3) for number in range(last)),  # bias, and the norm's weight and bias
+            # Bias, and the norm's weight and bias, running mean and variance.
+            *((number, None, 0 if bare else 5 if statistics else 3) for number in range(last)),
         ]
         self._shapes = [
             *((rows, columns) for columns, rows in pairwise(widths)),

@@ -75,6 +75,7 @@ class Context:
         # Of sparse einsums: what computes a call that was made before.
         self.calls: dict[Hashable, Callable[[Any], Any]] = {}
         self._seeds_differ = False  # between ranks, at any time
+        self.idle_companions: list[Context] = []
 
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
@@ -312,7 +313,10 @@ def init(
 
 def companion(current: Context) -> Context:
     """Another context of the sites of `current`, on a process group of CPUs and with a store of its own: its runs may
-    go on in a thread beside those of `current`. Collective."""
+    go on in a thread beside those of `current`. Collective. Takes an idle one, if there is any: none is destroyed, as
+    torch would give the next group of these ranks the same name, and with it the old addresses."""
+    if current.idle_companions:
+        return current.idle_companions.pop()
     assert current.group is not None
     ranks, patience = dist.get_process_group_ranks(current.group), timedelta(seconds=current.timeout)
     group = dist.new_group(ranks, timeout=patience, backend="gloo", use_local_synchronization=True)

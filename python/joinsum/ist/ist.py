@@ -14,10 +14,11 @@ from joinsum.base.arguments import integer
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context, init
 from joinsum.distributed.first_values import take_first_rank_values
-from joinsum.ist.checkpoints import read_checkpoint, write_checkpoint
+from joinsum.ist.checkpoints import read_checkpoint, read_weights, write_checkpoint, write_weights
 from joinsum.ist.construction import check_arguments, check_parameters, chunks_of, layers_to_cut, stated
 from joinsum.ist.exchange.options import Options
 from joinsum.ist.exchange.relations import Homes
+from joinsum.ist.exchange.site_plans import remedy_named
 from joinsum.ist.full_model import calibrated, empty_copy, full_model, has_shapes_of, refill
 from joinsum.ist.hooks import Hooks
 from joinsum.ist.layers.hidden_layers import cut_tensors
@@ -280,9 +281,10 @@ class IST:
             refill(self._full[1], values)
         model = self._full[1]
         try:
-            if calibrate is not None:
-                calibrated(model, calibrate, batches)
-            yield model
+            with remedy_named("the full model is not evaluated"):
+                if calibrate is not None:
+                    calibrated(model, calibrate, batches)
+                yield model
         except BaseException:
             self._full = None  # its planning may have failed
             raise
@@ -295,6 +297,7 @@ class IST:
         self._subnets.activate(self._subnets.sites[0])
         tensors, means = self._rounds.whole(states=True)
         self._full = None
+        self._rounds.close()
         self._subnets.restore(*unsharded(*self._rounds.values_and_states(tensors | means)))
         self._hooks.remove()
         self._active = False
@@ -311,9 +314,9 @@ class IST:
         """
         self._require_active("save_checkpoint")
         skeleton = self._skeleton()
-        if self._rounds.steps or self._subnets.active != self._subnets.sites[0]:
-            self.end_round()
-        write_checkpoint(folder, self._rounds, skeleton, extra or {})
+        self._end_begun_round()
+        with remedy_named("no checkpoint is written"):
+            write_checkpoint(folder, self._rounds, skeleton, extra or {})
 
     def load_checkpoint(self, folder: Any) -> dict[str, Any]:
         """Reads what `save_checkpoint` wrote, on any number of sites, and begins the round that followed; or what
@@ -322,6 +325,27 @@ class IST:
         """
         self._require_active("load_checkpoint")
         return read_checkpoint(folder, self._rounds, self._skeleton())
+
+    def save_safetensors(self, path: Any) -> None:
+        """Writes the full model's weights as one file in the format of `joinsum.save_safetensors`, which reads it into
+        the plain model; `rounds`, `steps` and the seed are in its metadata. A round that has begun ends first. Rank 0
+        gathers the weights; the optimizer's state is not written. All ranks call."""
+        self._require_active("save_safetensors")
+        skeleton = self._skeleton()
+        self._end_begun_round()
+        with remedy_named("no weights are written"):
+            write_weights(path, self._rounds, skeleton)
+
+    def load_safetensors(self, path: Any) -> None:
+        """Reads what `save_safetensors` wrote, on any number of sites, and begins the round that followed with a new
+        state of the optimizer; or what `joinsum.save_safetensors` wrote of the plain model, and begins the first one.
+        Raises CheckpointError as `joinsum.load_safetensors` does. All ranks call."""
+        self._require_active("load_safetensors")
+        read_weights(path, self._rounds, self._skeleton())
+
+    def _end_begun_round(self) -> None:
+        if self._rounds.steps or self._subnets.active != self._subnets.sites[0]:
+            self.end_round()
 
     # --- lost sites ---------------------------------------------------------------------------------------------------
 

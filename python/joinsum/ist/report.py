@@ -25,7 +25,7 @@ class Report:
     site_bytes        of a site's own subnet, of what rests there and copies (the mean of this process's sites), and of
                       a whole model, each with the optimizer's state
     ahead_bytes       between sites of what has moved, or moves now, while the round trains
-    cost, plan        of the next exchange; None on one site
+    cost, plan        of the next exchange, as one plan also where it is run in parts; None on one site
     """
 
     layers: Sequence[HiddenLayer]

@@ -12,6 +12,7 @@ import torch
 from joinsum.algebra.plan import IaPlan
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.ist.exchange.ahead import Ahead
 from joinsum.ist.exchange.exchange import Exchange
 from joinsum.ist.exchange.grouping import with_few_slices
 from joinsum.ist.exchange.options import Options
@@ -50,6 +51,7 @@ class Rounds:
         self.number, self.steps, self.steps_before = 0, 0, 0
         self.assignments: Assignments = {}
         self.exchange: Exchange
+        self._ahead: Ahead | None = None
         self._shared: SharedTensors
 
     def drawn(self, number: int) -> dict[str, Assignment]:
@@ -74,9 +76,24 @@ class Rounds:
             for each in bundle.slices
         }
         self.subnets.cut(values, states)
-        self.exchange = Exchange(self.subnets, self.chunks, self.options)
+        self.exchange = Exchange(self.subnets, self.chunks, self.options, self._ahead_of_context())
         self.exchange.begin(bundles, whole, self.assignments)
         self._shared = SharedTensors(self.subnets)
+
+    def _ahead_of_context(self) -> Ahead | None:
+        """What moves arrays while a round trains; nothing moves any more."""
+        if not self.options.overlaps:
+            return None
+        if self._ahead is None or self._ahead.context is not context():
+            self._ahead = Ahead()
+        else:
+            self._ahead.drop()
+        return self._ahead
+
+    def close(self) -> None:
+        """Ends what moves arrays while a round trains, when the whole model has been fetched. Collective."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     def check_states(self, values: Values, states: States) -> None:
         """Raises PlanError for states of an optimizer that cannot follow neurons."""

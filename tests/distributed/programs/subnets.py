@@ -37,6 +37,16 @@ def with_attention(seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(10, 48), nn.Unflatten(1, (3, 16)), block, nn.Flatten(), nn.Linear(48, 5))
 
 
+def convolutions(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 10)),
+        *(nn.Conv1d(1, 13, 3), nn.BatchNorm1d(13), nn.ReLU()),
+        *(nn.Conv1d(13, 9, 3), nn.BatchNorm1d(9), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(54, 5)),
+    )
+
+
 def batches(count: int) -> list[Batch]:
     generator = torch.Generator().manual_seed(5)
     return [
@@ -77,6 +87,8 @@ WAYS: list[dict[str, Any]] = [
     {"state": "reset"},
     {"every": None},
     {"make": with_attention, "attention_heads": True},
+    {"make": convolutions, "wire": torch.bfloat16},
+    {"layers": [("0", "1", "3")], "scaled": True},
 ]
 EVERYTHING = os.environ.get("JOINSUM_ALL_MODELS", "0") not in ("", "0")
 
@@ -142,8 +154,11 @@ def the_full_model_is_evaluated_where_its_parts_are() -> None:
         assert sum(block.numel() for block in weight.stored.blocks()) < weight.numel()
         state = joinsum.full_state_dict(model)
     with ist.full(calibrate=[inputs[rank() % 3]]) as model, torch.no_grad():
-        assert model(inputs[0]).shape == (16, 5)  # each rank's own shard
+        own = model(inputs[rank() % 3])  # each rank's own shard, of a batch that all have together
     plain = mlp(2)
+    plain.load_state_dict(state)
+    torch.optim.swa_utils.update_bn([torch.cat([inputs[each % 3] for each in range(ranks())])], plain)
+    assert torch.allclose(own, plain.eval()(inputs[rank() % 3]), atol=1e-6)
     plain.load_state_dict(state)
     torch.optim.swa_utils.update_bn(inputs, plain)
     assert torch.allclose(found, plain.eval()(inputs[0]), atol=1e-6)
@@ -180,6 +195,31 @@ def weights_that_rest_move_while_others_train() -> None:
         assert sent[1:] == together[1:]
         assert min(ahead) > 0
         assert max(none) == 0
+
+
+@scene(SCENES)
+def a_training_that_has_ended_leaves_nothing_running() -> list[tuple[int, int]]:
+    """Threads that move weights, and process groups, after each of four trainings."""
+    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
+    dist.broadcast_object_list(folder)
+    left = []
+    try:
+        enter(on_group())
+        data = batches(7 * ranks())[rank() :: ranks()]
+        for _ in range(4):
+            ist, model, _ = trained(data, seed=1)
+            ist.save_checkpoint(folder[0])
+            for _ in range(2):
+                step(model, ist.optimizer, data[0])  # weights move ahead
+                ist.load_checkpoint(folder[0])
+            ist.gather()
+            moving = [each for each in threading.enumerate() if each.name.startswith("joinsum.IST")]
+            left.append((len(moving), dist.get_pg_count()))
+        dist.barrier()
+    finally:
+        if rank() == 0:
+            shutil.rmtree(folder[0], ignore_errors=True)
+    return left
 
 
 @scene(SCENES)

@@ -15,7 +15,7 @@ import joinsum
 import torch
 import torch.distributed as dist
 from joinsum import _C
-from stage import Scenes, enter, on_group, on_loopback, rank, ranks, scene
+from stage import Scenes, enter, error_of, on_group, on_loopback, rank, ranks, scene
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from subnet_loops import (
@@ -146,6 +146,35 @@ class Branches(torch.nn.Module):
         x = torch.fft.ifft(torch.fft.fft(x - self.mean) * self.filter).real
         found = [self.branches[place](x) for place in self.taken]
         return found[0] if len(found) == 1 else found[0] + found[1]
+
+
+@scene(SCENES)
+def weights_in_a_file_go_on_and_a_rank_that_does_not_see_it_is_named() -> tuple[str, str]:
+    enter(on_group())
+    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
+    dist.broadcast_object_list(folder)
+    path = Path(folder[0], "model.safetensors")
+    try:
+        model = network({})
+        ist = joinsum.IST(model, adam(model.parameters()), every=2)
+        for number, batch in enumerate(batches(5 * ranks(), torch.float64)[rank() :: ranks()]):
+            plain_step(model, ist.optimizer, Batch(number, *batch))
+        ist.save_safetensors(path)
+        again = network({})
+        resumed = joinsum.IST(again, adam(again.parameters()), every=2, seed=3)
+        resumed.load_safetensors(path)
+        assert (resumed.rounds, resumed.steps) == (ist.rounds, ist.steps) == (3, 5)
+        wanted, found = ist.gather().state_dict(), resumed.gather().state_dict()
+        assert all(torch.equal(value, wanted[name]) for name, value in found.items())
+        plain = network({})
+        joinsum.load_safetensors(path, plain)
+        assert all(torch.equal(value, wanted[name]) for name, value in plain.state_dict().items())
+        lost = joinsum.IST(plain, adam(plain.parameters()))
+        return error_of(lambda: lost.load_safetensors(path if rank() else path.with_name("none")))[:2]
+    finally:
+        dist.barrier()
+        if rank() == 0:
+            shutil.rmtree(folder[0], ignore_errors=True)
 
 
 def branched(group: bool, make: Callable[..., torch.optim.Optimizer]) -> dict[str, Any]:

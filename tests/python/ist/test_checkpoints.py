@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import joinsum
 import pytest
 import torch
+from safetensors import safe_open
 from stacked_subnets import OPTIMIZERS, Optimizer, Reference, batches, mlp, step, train_both
 from torch import nn
 
@@ -208,3 +210,72 @@ def test_a_plain_checkpoint_begins_the_first_round(tmp_path: Path) -> None:
     for (name, found), wanted in zip(again.named_parameters(), model.parameters(), strict=True):
         assert torch.equal(found, wanted), name
         assert torch.equal(other.state[found]["exp_avg"], optimizer.state[wanted]["exp_avg"]), name
+
+
+@pytest.mark.parametrize("later", [2, 3])
+def test_weights_in_a_safetensors_file_go_on_as_a_checkpoint_does(later: int, tmp_path: Path) -> None:
+    def begun(sites: int, seed: int) -> tuple[nn.Module, Optimizer, joinsum.IST]:
+        joinsum.init(sites=sites)
+        model = mlp(6, 9, 20, 3, seed=seed, dtype=torch.float64)
+        own = torch.optim.SGD(model.parameters(), lr=0.05)
+        return model, own, joinsum.IST(model, own, every=2, seed=4 if seed == 1 else 0)
+
+    path, data = tmp_path / "model.safetensors", batches(13, 6, 3, torch.float64)
+    model, own, ist = begun(3, 1)
+    for batch in data[:8]:  # the second round has begun
+        step(model, own, batch)
+    ist.save_safetensors(path)
+    assert (ist.rounds, ist.steps) == (2, 2)
+    ist.save_checkpoint(tmp_path / "whole")
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    assert json.loads(metadata["joinsum.IST"]) == {"round": 2, "step": 2, "seed": 4}
+    plain = mlp(6, 9, 20, 3, seed=9, dtype=torch.float64)
+    joinsum.load_safetensors(path, plain)
+    wanted = ist.gather().state_dict()
+    assert all(torch.equal(plain.state_dict()[name], value) for name, value in wanted.items())
+
+    results = []
+    for from_file in (True, False):
+        model, own, ist = begun(later, 9)
+        step(model, own, data[0])  # the file replaces what has been trained
+        if from_file:
+            ist.load_safetensors(path)
+        else:
+            ist.load_checkpoint(tmp_path / "whole")
+        assert (ist.rounds, ist.steps) == (2, 2)
+        for batch in data[8:]:
+            step(model, own, batch)
+        results.append(ist.gather().state_dict())
+    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+
+
+def test_a_safetensors_file_leaves_no_state_of_the_optimizer(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 9, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    ist = joinsum.IST(model, optimizer, every=1)
+    for batch in batches(4, 6, 3):
+        step(model, optimizer, batch)
+    joinsum.save_safetensors(tmp_path / "plain.safetensors", mlp(6, 9, 3, seed=7))
+    ist.load_safetensors(tmp_path / "plain.safetensors")
+    assert (ist.rounds, ist.steps, dict(optimizer.state)) == (0, 0, {})
+    ist.gather()
+    wanted = mlp(6, 9, 3, seed=7).state_dict()
+    assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
+
+
+def test_safetensors_files_that_are_not_of_this_model_are_refused(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 9, 3)
+    ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    path = tmp_path / "model.safetensors"
+    joinsum.save_safetensors(path, mlp(6, 12, 3))
+    with pytest.raises(joinsum.CheckpointError, match="weights of another model"):
+        ist.load_safetensors(path)
+    for note in ("[]", "{", '{"round": "x"}', '{"round": null}'):
+        joinsum.save_safetensors(path, mlp(6, 9, 3), {"joinsum.IST": note})
+        with pytest.raises(joinsum.CheckpointError, match="not rounds of subnets"):
+            ist.load_safetensors(path)
+    with pytest.raises(FileNotFoundError):
+        ist.load_safetensors(tmp_path / "none")

@@ -17,10 +17,10 @@ Relations = dict[str, StoredRelation]
 
 
 class Ahead:
-    """At most one plan that moves arrays while the ranks train."""
+    """At most one plan that moves arrays while the ranks train, the sites of one context."""
 
     def __init__(self) -> None:
-        self._context = context()
+        self.context = context()
         self._beside: Context | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="joinsum.IST")
         self._running: Future[tuple[Relations, Trace]] | None = None
@@ -31,12 +31,12 @@ class Ahead:
     def possible(self) -> bool:
         """Whether arrays can move beside the training: those of CPUs, between processes. On a GPU they would wait for
         the stream of the training."""
-        return not self._context.single_process and self._context.device.type == "cpu"
+        return not self.context.single_process and self.context.device.type == "cpu"
 
     def prepare(self) -> None:
         """Makes the process group, where one is possible; collective."""
         if self.possible and self._beside is None:
-            self._beside = companion(self._context)
+            self._beside = companion(self.context)
 
     def start(self, plan: IaPlan, inputs: Mapping[str, StoredRelation]) -> None:
         """Runs a plan in the thread, once `prepare` was called. Its inputs must not change before `settle`."""
@@ -56,6 +56,18 @@ class Ahead:
         """Raises the error of a plan that has failed."""
         if self._running is not None and self._running.done():
             self._running.result()
+
+    def drop(self) -> None:
+        """Waits for the plan, whose outputs nobody needs. Collective."""
+        self.settle()
+        self.end_of_round()
+
+    def close(self) -> None:
+        """Ends the thread, when the plan of the round has been settled; others may have the process group."""
+        self._thread.shutdown()
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            self.context.idle_companions.append(beside)
 
     def settle(self) -> Relations:
         """Waits for the plan; its outputs, in the current context. Nothing where none runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -15,6 +15,7 @@ from joinsum.cluster.trace import Trace
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
 from joinsum.frontend.empty_models import initial_value
+from joinsum.ist.exchange.ahead import Ahead
 from joinsum.ist.exchange.buddies import Buddies, Cuts
 from joinsum.ist.exchange.copies import Key
 from joinsum.ist.exchange.grouping import grouped
@@ -55,16 +56,20 @@ class _Arrived:
 
 
 class Exchange:
-    """The relations of all bundles between rounds: what rests is stored here, what is trained is in the subnets."""
+    """The relations of all bundles between rounds: what rests is stored here, what is trained is in the subnets.
 
-    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks], options: Options) -> None:
+    ahead   runs what moves while a round trains, if anything shall
+    """
+
+    def __init__(
+        self, subnets: Subnets, chunks: Mapping[str, Chunks], options: Options, ahead: Ahead | None = None
+    ) -> None:
         self._subnets = subnets
         self._chunks = chunks
         self._options = options
         self._plans = plans = SitePlans()
         self._has_copies = options.buddy and plans.context.sites > 1
-        may_overlap = options.overlap and options.homes == "migrating" and not options.buddy
-        self._ahead = RestingAhead(plans, options) if may_overlap else None
+        self._ahead = None if ahead is None else RestingAhead(plans, options, ahead)
         self._blocks = TrainedBlocks(subnets, chunks)
         self._wholes = WholeTensors(plans, chunks, subnets.shapes)
         self._buddies = Buddies(plans, chunks)
@@ -293,7 +298,7 @@ class Exchange:
 
     def _copy(self) -> Exchange:
         """The same relations, to plan with others of their slices and change nothing here."""
-        other = Exchange(self._subnets, self._chunks, replace(self._options, overlap=False))
+        other = Exchange(self._subnets, self._chunks, self._options)
         other._trained, other._resting, other._buddies = dict(self._trained), dict(self._resting), self._buddies.copy()
         return other
 

@@ -29,6 +29,11 @@ class Options:
         """Whether the optimizer's moments follow their neurons."""
         return self.state == "carry"
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether what rests moves while a round trains, where it can."""
+        return self.overlap and self.homes == "migrating" and not self.buddy
+
     def check(self) -> None:
         """Raises PlanError for values that there are not, or not together."""
         if self.state not in ("carry", "reset"):

@@ -24,10 +24,10 @@ class RestingAhead:
     moved   what has moved in this round, where it is from its end on
     """
 
-    def __init__(self, plans: SitePlans, options: Options) -> None:
+    def __init__(self, plans: SitePlans, options: Options, ahead: Ahead) -> None:
         self._plans = plans
         self._options = options
-        self._ahead = Ahead()
+        self._ahead = ahead
         self._has_begun = False
         self.moved: dict[Bundle, StoredRelation] = {}
 

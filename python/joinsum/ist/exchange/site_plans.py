@@ -96,12 +96,14 @@ class SitePlans:
 
 
 @contextmanager
-def remedy_named() -> Iterator[None]:
-    """Says in a TransportError what to do."""
+def remedy_named(failed: str = "no exchange of neurons") -> Iterator[None]:
+    """Says in a TransportError what failed and what to do, unless it has been said."""
     try:
         yield
     except TransportError as error:
-        raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
+        if _REMEDY in str(error):
+            raise
+        raise TransportError(f"IST: {failed}: {error}{_REMEDY}") from error
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

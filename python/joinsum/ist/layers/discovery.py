@@ -7,9 +7,8 @@ convolution and embedding layers produce new ones, and consume those of their in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx, nn
@@ -25,6 +24,7 @@ from joinsum.ist.layers.calls import (
     rearranges,
     spatial_axes_after_mean,
 )
+from joinsum.ist.layers.encoder_layers import encoder_layers, is_transformer, layer_with_last_sum
 from joinsum.ist.layers.hidden_layers import (
     HiddenLayer,
     Member,
@@ -37,21 +37,20 @@ from joinsum.ist.layers.modules import (
     as_consumer,
     as_follower,
     as_producer,
-    has_own_forward,
     is_elementwise,
     is_norm,
     mixes_neurons,
+    own_reason,
     pools_channels_apart,
     spatial_axes,
     treats_neurons_apart,
-    unknown_tensor,
 )
+from joinsum.ist.layers.neurons import Neurons, Sum, Value
 from joinsum.ist.layers.tracing import asks_size, graphs_of, is_number, modules_read, name_of
 
 __all__ = ["Found", "check_named_layers", "find_layers"]
 
 _CROSSES = "they cross a residual sum"
-_ENCODER_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 # The modules of a hidden layer, and what they do with its neurons.
 _PLACES = {"producers": "computes", "followers": "has parameters of", "consumers": "reads"}
 
@@ -83,12 +82,14 @@ def find_layers(
         found, reasons = walk.layers(unnormalised, scaled)
         layers += found
         uncut |= reasons
-    for layer in _encoder_layers(model, scaled, uncut):
+    for name, layer in encoder_layers(model, scaled, uncut):
         reason = tensors.reason(layer.members)
-        if reason is None:
-            layers.append(layer)
-        else:
+        if reason is not None:
             uncut[layer.name] = reason
+            continue
+        if any(walk.leaves_unnormed(name) for walk in walks) and not unnormalised:
+            raise not_normalised(layer.name, layer.consumers[0].module)
+        layers.append(layer)
     if heads_on is not None:
         layers += _attention_layers(model, layers, scaled, uncut, tensors, heads_on)
     if not layers:
@@ -98,32 +99,6 @@ def find_layers(
             f"{reasons_text}"
         )
     return Found(tuple(layers), uncut)
-
-
-def _encoder_layers(model: nn.Module, scaled: bool | None, uncut: dict[str, str]) -> Iterator[HiddenLayer]:
-    """The hidden units of torch's own transformer layers, whose sums join a residual that is normed again. Says in
-    `uncut` why some are not cut."""
-    for name, module in model.named_modules():
-        if _is_encoder_layer(module):
-            first, second = (f"{name}.{each}" if name else each for each in ("linear1", "linear2"))
-            own = _own_reason(module.linear1) or _own_reason(module.linear2)
-            if own is not None:
-                uncut[first] = own
-                continue
-            produced, consumed = as_producer(module.linear1), as_consumer(module.linear2)
-            if produced is not None and consumed is not None:
-                members = (Member(first, produced),), (), (Member(second, consumed),)
-                yield HiddenLayer(first, produced.neurons, *members, scaled=scaled is not False)
-
-
-def _is_encoder_layer(module: nn.Module) -> bool:
-    """Whether it is a transformer layer that computes what torch's does. Of another that derives from it, the graph
-    tells what can be cut."""
-    own: Any = type(module)
-    return any(
-        isinstance(module, kind) and own.forward is kind.forward and own._ff_block is kind._ff_block
-        for kind in _ENCODER_LAYERS
-    )
 
 
 def _attention_layers(
@@ -200,74 +175,6 @@ class _Tensors:
         return self.read_reason(members) or self.uncuttable.reason(tensor_names(self.model, members))
 
 
-def _own_reason(module: nn.Module) -> str | None:
-    """Why a module cannot be cut as what its class derives from."""
-    kind = type(module).__name__
-    if has_own_forward(module):
-        return f"{kind} has a forward pass of its own"
-    unknown = unknown_tensor(module)
-    return None if unknown is None else f"{kind} has a tensor that joinsum does not know how to cut: tensor={unknown}"
-
-
-@dataclass(eq=False)
-class _Neurons:
-    """What is known of the neurons of one or several producers, whose results have been combined element by element.
-
-    reason   why they are not cut by "auto"
-    mixed    whether that is known to make their sums or outputs wrong, rather than unknown to be right
-    """
-
-    count: int
-    producers: list[Member] = field(default_factory=list)
-    followers: list[Member] = field(default_factory=list)
-    consumers: list[Member] = field(default_factory=list)
-    normed: bool = False
-    residual: bool = False
-    reason: str | None = None
-    mixed: bool = False
-    parent: _Neurons | None = None
-
-    def root(self) -> _Neurons:
-        found = self
-        while found.parent is not None:
-            found = found.parent
-        return found
-
-    def take_in(self, other: _Neurons) -> None:
-        """Notes that the neurons of another root are combined with these, each with the one at its place."""
-        self.producers += other.producers
-        self.followers += other.followers
-        self.consumers += other.consumers
-        self.normed, self.residual = self.normed or other.normed, self.residual or other.residual
-        first_reason = other if other.mixed and not self.mixed else self
-        self.reason = first_reason.reason or other.reason
-        self.mixed, other.parent = self.mixed or other.mixed, self
-
-
-@dataclass(eq=False)
-class _Sum:
-    """A residual sum, and whether what it gives is normed later."""
-
-    normed: bool = False
-
-
-@dataclass(frozen=True)
-class _Value:
-    """The neurons that an axis of a value counts.
-
-    spatial    axes behind the neurons of axis 1; 0 where the neurons are the last axis
-    block      elements of a neuron there; None where that depends on the input's size
-    producers  whose results it has that no sum has taken in yet
-    sums       that it is made of
-    """
-
-    of: _Neurons
-    spatial: int
-    block: int | None = 1
-    producers: frozenset[str] = frozenset()
-    sums: frozenset[_Sum] = frozenset()
-
-
 class _Walk:
     """One pass over a graph."""
 
@@ -276,10 +183,11 @@ class _Walk:
         self._prefix = prefix
         self._tensors = tensors
         self._numbers: set[fx.Node] = set()  # tensors of one element, which every neuron may be multiplied with
-        self._values: dict[fx.Node, _Value | None] = {}
-        self._all: list[_Neurons] = []
+        self._values: dict[fx.Node, Value | None] = {}
+        self._all: list[Neurons] = []
         self._calls: dict[str, int] = {}
-        self._joins: dict[str, _Sum] = {}  # the sum that takes in a producer's result
+        self._joins: dict[str, Sum] = {}  # the sum that takes in a producer's result
+        self._last_sums: dict[str, Sum] = {}  # of torch's transformer layers that give a sum
 
     def run(self, graph: fx.Graph) -> None:
         """Fills in the neurons of every value."""
@@ -290,6 +198,7 @@ class _Walk:
                 self._values[node] = self._function(node)
             elif node.op == "output":
                 self._escape(node, "they reach the output", mixed=not self._prefix)
+                self._read(node.all_input_nodes if not self._prefix else [])
             elif node.op == "get_attr" and is_number(node):
                 self._numbers.add(node)
 
@@ -314,6 +223,11 @@ class _Walk:
             layers.append(HiddenLayer(name, neurons.count, *members, scaled=multiplied))
         return layers, uncut
 
+    def leaves_unnormed(self, name: str) -> bool:
+        """Whether a transformer layer of torch gives a sum that is read and that no norm follows."""
+        found = self._last_sums.get(name)
+        return found is not None and found.is_read and not found.normed
+
     def refuted(self, layer: HiddenLayer) -> str | None:
         """Why a layer that was named cannot be cut, as far as this graph tells."""
         named = {place: {each.module for each in getattr(layer, place)} for place in _PLACES}
@@ -331,7 +245,7 @@ class _Walk:
                     return f"{crossed}a module that the layer does not name {_PLACES[place]} them: module={other}"
         return None
 
-    def _reason(self, neurons: _Neurons) -> str | None:
+    def _reason(self, neurons: Neurons) -> str | None:
         if neurons.reason is not None:
             return neurons.reason
         if neurons.residual:
@@ -348,18 +262,20 @@ class _Walk:
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
-    def _module(self, node: fx.Node) -> _Value | None:
+    def _module(self, node: fx.Node) -> Value | None:
         target = str(node.target)
         name = f"{self._prefix}.{target}" if self._prefix else target
         module = self._model.get_submodule(name)
         self._calls[name] = self._calls.get(name, 0) + 1
+        if is_transformer(module):
+            return self._transformed(node, name, module)
         value = self._operand(node)
         if value is not None and (is_elementwise(module) or pools_channels_apart(module, value.spatial)):
             return value
         if type(module) is nn.Flatten and value is not None:
             return self._flattened(node, value, module.start_dim, module.end_dim)
         roles = as_follower(module), as_producer(module), as_consumer(module)
-        own = _own_reason(module) if any(role is not None for role in roles) else None
+        own = own_reason(module) if any(role is not None for role in roles) else None
         if own is not None:
             self._escape(node, f"they reach a module that may mix them: {own}: module={name}")
         if roles[0] is not None and value is not None:
@@ -371,9 +287,23 @@ class _Walk:
         neurons = self._new(produced.neurons)
         neurons.producers.append(Member(name, produced))
         neurons.reason = own
-        return _Value(neurons, spatial_axes(module), producers=frozenset([name]))
+        return Value(neurons, spatial_axes(module), producers=frozenset([name]))
 
-    def _followed(self, node: fx.Node, value: _Value, name: str, module: nn.Module) -> _Value | None:
+    def _transformed(self, node: fx.Node, name: str, module: nn.Module) -> Value | None:
+        """The result of a transformer layer of torch, or of a stack of them, which norms its first operand."""
+        operand = self._values.get(node.all_input_nodes[0])
+        for each in operand.sums if operand is not None else ():
+            each.normed = True
+        kind = type(module).__name__
+        self._escape(node, f"they reach a module that mixes them: module={name}, kind={kind}", mixed=True)
+        last = layer_with_last_sum(name, module)
+        if last is None:
+            return None
+        neurons = self._new(last.width)
+        neurons.reason = "they are those of a transformer layer's result"
+        return Value(neurons, 0, sums=frozenset([self._last_sums.setdefault(last.name, Sum())]))
+
+    def _followed(self, node: fx.Node, value: Value, name: str, module: nn.Module) -> Value | None:
         role = as_follower(module)
         assert role is not None
         neurons = value.of.root()
@@ -387,7 +317,7 @@ class _Walk:
             each.normed = True
         return value
 
-    def _consume(self, node: fx.Node, value: _Value | None, name: str, module: nn.Module) -> None:
+    def _consume(self, node: fx.Node, value: Value | None, name: str, module: nn.Module) -> None:
         """Makes a module the consumer of the neurons that it reads, if it can be one."""
         if value is None:
             return
@@ -402,8 +332,15 @@ class _Walk:
             self._escape(node, f"they reach a module along another axis: module={name}")
             return
         neurons.consumers.append(Member(name, role, block))
+        self._read(node.all_input_nodes)
 
-    def _function(self, node: fx.Node) -> _Value | None:
+    def _read(self, nodes: Iterable[fx.Node]) -> None:
+        """Notes that the sums which these values are made of are read."""
+        for value in map(self._values.get, nodes):
+            for each in value.sums if value is not None else ():
+                each.is_read = True
+
+    def _function(self, node: fx.Node) -> Value | None:
         if is_number(node):
             self._numbers.add(node)
         operands = [each for each in node.all_input_nodes if each not in self._numbers]
@@ -431,7 +368,7 @@ class _Walk:
         )
         return None
 
-    def _combined(self, node: fx.Node, operands: Sequence[fx.Node], values: Sequence[_Value]) -> _Value | None:
+    def _combined(self, node: fx.Node, operands: Sequence[fx.Node], values: Sequence[Value]) -> Value | None:
         """The result of an elementwise operator of several tensors. Neurons that are added to others cross a residual
         sum, but not those that are added to a function of them."""
         summed, first, one = is_sum(node), values[0], values[0].of.root()
@@ -452,12 +389,12 @@ class _Walk:
         producers = frozenset().union(*(each.producers for each in values))
         sums = frozenset().union(*(each.sums for each in values))
         if crosses:
-            joined = _Sum()
+            joined = Sum()
             self._joins |= dict.fromkeys(producers, joined)
-            return _Value(one, first.spatial, block, sums=sums | {joined})
-        return _Value(one, first.spatial, block, producers, sums)
+            return Value(one, first.spatial, block, sums=sums | {joined})
+        return Value(one, first.spatial, block, producers, sums)
 
-    def _flattened(self, node: fx.Node, value: _Value, start: int, end: int) -> _Value | None:
+    def _flattened(self, node: fx.Node, value: Value, start: int, end: int) -> Value | None:
         if start != 1 or end != -1 or not value.spatial:
             self._escape(node, "they are flattened with other axes before them")
             return None
@@ -465,11 +402,11 @@ class _Walk:
 
     # --- neurons ------------------------------------------------------------------------------------------------------
 
-    def _new(self, count: int) -> _Neurons:
-        self._all.append(_Neurons(count))
+    def _new(self, count: int) -> Neurons:
+        self._all.append(Neurons(count))
         return self._all[-1]
 
-    def _operand(self, node: fx.Node) -> _Value | None:
+    def _operand(self, node: fx.Node) -> Value | None:
         values = [self._values.get(each) for each in node.all_input_nodes]
         if len(values) == 1:
             return values[0]

@@ -22,6 +22,7 @@ __all__ = [
     "is_elementwise",
     "is_norm",
     "mixes_neurons",
+    "own_reason",
     "pools_channels_apart",
     "set_counts",
     "spatial_axes",
@@ -108,6 +109,15 @@ def unknown_tensor(module: nn.Module) -> str | None:
     if any(name not in tensors and hasattr(module, name) for name in ("weight", "bias")):
         return None
     return next((name for name, tensor in tensors.items() if tensor is not None and name not in _TENSORS), None)
+
+
+def own_reason(module: nn.Module) -> str | None:
+    """Why a module cannot be cut as what its class derives from."""
+    kind = type(module).__name__
+    if has_own_forward(module):
+        return f"{kind} has a forward pass of its own"
+    unknown = unknown_tensor(module)
+    return None if unknown is None else f"{kind} has a tensor that joinsum does not know how to cut: tensor={unknown}"
 
 
 def is_elementwise(module: nn.Module) -> bool:

@@ -139,7 +139,7 @@ def test_copies_cost_less_than_the_weights_that_are_trained(sites: int) -> None:
 @pytest.mark.parametrize("limit", [1, 4096])
 def test_weights_travel_in_parts_where_they_are_large(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     joinsum.init(sites=3)
-    results = []
+    results, sent = [], []
     for most in (1 << 40, limit):
         monkeypatch.setattr("joinsum.ist.exchange.grouping.TOGETHER_BYTES", most)
         model = mlp(6, 9, 20, 3)
@@ -147,6 +147,10 @@ def test_weights_travel_in_parts_where_they_are_large(limit: int, monkeypatch: p
         ist = joinsum.IST(model, optimizer, every=2)
         for batch in batches(15, 6, 3):
             step(model, optimizer, batch)
+            if ist.rounds == 2 and len(sent) == len(results):  # the exchange that has just ended
+                sent.append((sum(entry.bytes_sent for entry in joinsum.trace()), len(joinsum.trace())))
         results.append(ist.gather().state_dict())
+    assert sent[0][0] == sent[1][0]
+    assert sent[0][1] <= sent[1][1]
     for name, wanted in results[0].items():
         assert torch.equal(results[1][name], wanted), name

@@ -18,9 +18,11 @@ class Case(NamedTuple):
     buddy: bool = False
     wire: torch.dtype | None = None
     momentum: float = 0.0
+    adam: bool = False
+    statistics: bool = False
 
     def __str__(self) -> str:
-        options = [name for name in ("buddy", "wire", "momentum") if getattr(self, name)]
+        options = [name for name in ("buddy", "wire", "momentum", "adam", "statistics") if getattr(self, name)]
         return "-".join([str(self.sites), "x".join(map(str, self.widths)), self.homes, *options])
 
 
@@ -36,6 +38,10 @@ CASES = [
     Case(2, (4, 40, 70, 33, 5), momentum=0.9),
     Case(2, (4, 40, 70, 33, 5), buddy=True, wire=BF16),
     Case(3, (4, 70, 100, 5), homes="fixed"),
+    Case(3, SMALL, adam=True),
+    Case(2, SMALL, wire=BF16, buddy=True, adam=True),
+    *(Case(3, SMALL, homes=homes, statistics=True) for homes in ("fixed", "migrating")),
+    Case(2, (4, 40, 70, 33, 5), wire=BF16, statistics=True),
 ]
 
 
@@ -43,13 +49,15 @@ CASES = [
 def test_counters_are_what_follows_from_the_places_of_all_weights(case: Case) -> None:
     joinsum.init(sites=case.sites)
     torch.manual_seed(0)
-    model = stack(case.widths)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=case.momentum)
+    model = stack(case.widths, statistics=case.statistics)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=case.momentum)
+    if case.adam:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     options = {"homes": case.homes, "buddy": case.buddy, "wire": case.wire}
     ist = joinsum.IST(model, optimizer, every=1, seed=2, **options)
     before = owners(ist, case.widths)
-    places = Locations(case.widths, case.sites, before, fixed=case.homes == "fixed")
-    tensors = 2 if case.momentum else 1  # the optimizer's state has the places of its weights
+    places = Locations(case.widths, case.sites, before, fixed=case.homes == "fixed", statistics=case.statistics)
+    tensors = 3 if case.adam else 2 if case.momentum else 1  # the optimizer's state has the places of its weights
     outputs = case.widths[-1]  # whose bias is averaged: the sum of all sites' changes goes to one, and to all
     for number in range(3):
         for site in range(case.sites):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import joinsum
@@ -469,3 +470,34 @@ def test_subnets_of_models_run_and_come_back_to_the_bit(make: Any, shape: Any, s
     ist.gather()
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name]), name
+
+
+def stack_of(norm_first: bool, norm: bool, layers: int = 2) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=norm_first)
+    return nn.TransformerEncoder(layer, layers, nn.LayerNorm(8) if norm else None, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "last"),
+    [
+        (lambda: nn.Sequential(stack_of(True, norm=False), nn.Linear(8, 3)), "0.layers.1"),
+        (lambda: nn.Sequential(stack_of(True, norm=False), nn.GELU(), nn.Linear(8, 3)), "0.layers.1"),
+        (lambda: nn.Sequential(stack_of(True, norm=False).layers[0], nn.Linear(8, 3)), "0"),
+        (lambda: nn.Sequential(stack_of(False, norm=False), stack_of(True, norm=False)), "1.layers.1"),
+        (lambda: nn.Sequential(stack_of(True, norm=False), stack_of(True, norm=True)), None),
+        (lambda: nn.Sequential(stack_of(True, norm=False), nn.LayerNorm(8), nn.Linear(8, 3)), None),
+        (lambda: nn.Sequential(*stack_of(True, norm=False).layers, nn.LayerNorm(8)), None),
+        (lambda: nn.Sequential(stack_of(True, norm=True), nn.Linear(8, 3)), None),
+        (lambda: nn.Sequential(stack_of(False, norm=False), nn.Linear(8, 3)), None),
+    ],
+)
+def test_the_last_sum_of_transformer_layers_needs_a_norm(make: Callable[[], nn.Module], last: str | None) -> None:
+    model = make()
+    cut = [name for name, _ in model.named_modules() if name.endswith("linear1")]
+    if last is None:
+        assert [layer.name for layer in find_layers(model, False, None).layers] == cut
+        return
+    names = f"producer={last}.linear1, consumer={last}.linear2"
+    with pytest.raises(joinsum.PlanError, match=f"{names}; .*unnormalised=True"):
+        find_layers(model, False, None)
+    assert [layer.name for layer in find_layers(model, True, None).layers] == cut
