@@ -23,11 +23,12 @@ columns that the paper's authors took: 139 in the star join.
 | pandas | merges tables of dense features, then numpy; where it is installed |
 | finch-tensor | its own Galley; X is a sum of products of key matrices and features; star only, where it is installed |
 
-joinsum's times to plan, to compile (no kernel is cached before) and to run warm are apart; finch-tensor plans in each
-call. `x run` is a contender's time divided by joinsum's warm run, `x all` by planning and running: above 1 joinsum is
-faster. Results are compared first; figures are medians of rounds in turns, of calls beyond 5 s the one of that
-comparison. Conversions to a contender's format do not count, forming X does. By hand it is known that an order has one
-customer. finch-tensor 0.7 has no sigmoid in its compiler. All is float64.
+joinsum's times to plan, to compile (no kernel is cached before) and to run warm are apart, also as columns of the table
+at the end; finch-tensor plans in each call. `x run` is a contender's time divided by joinsum's warm run, `x all`, as in
+the table, by planning and running: above 1 joinsum is faster. Results are compared first; figures are medians of rounds
+in turns, of calls beyond 5 s the one of that comparison. Conversions to a contender's format do not count, forming X
+does. By hand it is known that an order has one customer. finch-tensor 0.7 has no sigmoid in its compiler. All is
+float64.
 
     python benchmarks/sparse_joins.py [--scale F] [--self-scale F] [--rounds N] [--threads 1,2] [--only star,linear]
         [--plans] [--json FILE]
@@ -499,6 +500,23 @@ class Figures:
             yield f"    {name:16}{1e3 * seconds:10.1f} ms{ratios}"
 
 
+def table(rows: list[Figures]) -> str:
+    """Milliseconds to plan, to compile and to run, and ratios of the others' times to planning and running."""
+    names = list(dict.fromkeys(name for row in rows for name in row.others))
+    head = ["workload", "threads", "plan", "compile", "run", *names]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = [f"{row.join}: {row.workload}", str(row.threads)]
+        if row.refused:
+            cells += ["refused"] + [""] * (len(head) - 3)
+        else:
+            cells += [f"{1e3 * seconds:.0f}" for seconds in (row.plan, row.compile, row.run)]
+            ratios = {name: seconds / (row.plan + row.run) for name, seconds in row.others.items()}
+            cells += [f"{ratios[name]:.2f}" if name in ratios else "" for name in names]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def canonical(result: Any) -> list[Array]:
     """Arrays that are equal where results are: all elements of small and dense ones, else what is stored, in order."""
     if isinstance(result, SparseTensor) and set(result.levels) != {"dense"}:
@@ -606,6 +624,7 @@ def main(
             measure(figures, join, others, rounds, plans)
             print("\n".join(figures.lines()), flush=True)
             rows.append(figures)
+    print(table(rows))
     ratios = [min(each.others.values()) / each.run for each in rows if not each.refused]
     if ratios:
         print(f"fastest other one: median {median(ratios):.2f} x run, least {min(ratios):.2f}")

@@ -5,7 +5,7 @@ and compiled kernels are cached, as the others' are built in; conversions to a c
 are compared first.
 
 Matrices are R-MAT graphs (Chakrabarti, Zhan and Faloutsos, 2004; a, b, c = 0.57, 0.19, 0.19) and the graphs of
-data/graphs. Needs scipy; GraphBLAS where python-graphblas is installed (`pip install python-graphblas`).
+data/graphs. Needs scipy; GraphBLAS where it is installed (`pip install python-graphblas "suitesparse-graphblas<10.1"`).
 
     python benchmarks/sparse_kernels.py [--threads 1,2] [--rounds N] [--only NAME,...] [--json FILE]
 """
@@ -213,7 +213,7 @@ def mttkrp() -> tuple[str, dict[str, Call]]:
         products = tensor.values()[:, None] * b[torch.from_numpy(second)] * c[torch.from_numpy(third)]
         return torch.zeros(shape[0], rank, dtype=torch.float64).index_add_(0, torch.from_numpy(row), products)
 
-    name = f"mttkrp, {shape[0]} x {shape[1]} x {shape[2]}, {tensor.nnz:,} entries"
+    name = f"{shape[0]} x {shape[1]} x {shape[2]}, {tensor.nnz:,} entries"
     return name, {
         "joinsum": lambda: joinsum.einsum("ijk,jr,kr->ir", tensor, b, c, out_format="dense"),
         "scipy": by_scipy,
@@ -258,15 +258,26 @@ def set_threads(threads: int) -> None:
         graphblas.ss.config["nthreads"] = threads
 
 
-def cases(only: set[str]) -> Iterator[tuple[str, dict[str, Call], bool]]:
+@dataclass
+class Case:
+    """An operation on a matrix, or on the tensor of three axes."""
+
+    operation: str
+    matrix: str
+    about: str  # the matrix with its size
+    calls: dict[str, Call]
+    small: bool  # so that results are compared as dense arrays
+
+
+def cases(only: set[str]) -> Iterator[Case]:
     matrices = [rmat(12, 40_000), rmat(15, 300_000), real("human"), real("yeast")]
     for operation, make in OPERATIONS.items():
         for matrix in matrices:
             if not only or operation in only:
-                yield f"{operation}, {matrix}", make(matrix), matrix.scipy.shape[0] <= 8192
+                yield Case(operation, matrix.name, str(matrix), make(matrix), matrix.scipy.shape[0] <= 8192)
     if not only or "mttkrp" in only:
-        name, calls = mttkrp()
-        yield name, calls, True
+        about, calls = mttkrp()
+        yield Case("mttkrp", "three axes", about, calls, True)
 
 
 @click.command(help=__doc__)
@@ -281,17 +292,18 @@ def main(threads: str, rounds: int, only: str, json_file: Path | None) -> None:
     )
     print("no GraphBLAS" if graphblas is None else f"GraphBLAS {graphblas.__version__}")
     rows = []
-    for name, calls, small in cases({each for each in only.split(",") if each}):
-        if small:
-            checked(calls)
+    for case in cases({each for each in only.split(",") if each}):
+        if case.small:
+            checked(case.calls)
         for count in map(int, threads.split(",")):
             set_threads(count)
-            found = timed(calls, rounds)
+            found = timed(case.calls, rounds)
             best = min((ms, other) for other, ms in found.items() if other != "joinsum")
             ratio = best[0] / found["joinsum"]
             listed = ", ".join(f"{other} {ms:.3f}" for other, ms in found.items())
-            print(f"{name}, {count} threads: {listed}; {ratio:.2f} x {best[1]}", flush=True)
-            rows.append({"case": name, "threads": count, "ms": found, "rival": best[1], "ratio": ratio})
+            print(f"{case.operation}, {case.about}, {count} threads: {listed}; {ratio:.2f} x {best[1]}", flush=True)
+            row = {"operation": case.operation, "matrix": case.matrix, "about": case.about, "threads": count}
+            rows.append({**row, "ms": found, "rival": best[1], "ratio": ratio})
     print(f"median {median(row['ratio'] for row in rows):.2f}, least {min(row['ratio'] for row in rows):.2f}")
     if json_file is not None:
         json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

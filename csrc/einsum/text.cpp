@@ -24,7 +24,7 @@ std::string take_label(Scanner& scanner, std::string& text) {
     text.erase(0, end + 1);
   } else {
     label = text.substr(0, 1);
-    if (!is_letter(label[0])) scanner.fail("not a letter; other labels stand in braces: character=" + label);
+    if (!is_letter(label[0])) scanner.fail("not a letter; other labels stand in braces: labels=" + text);
     text.erase(0, 1);
   }
   check_label(label);

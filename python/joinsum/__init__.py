@@ -54,7 +54,8 @@ from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context, context, grid, init, sites
 from joinsum.cluster.trace import Trace
 from joinsum.execution.einsum import einsum
-from joinsum.execution.planned_einsum import PlannedEinsum, einsum_plan
+from joinsum.execution.einsum_plan import einsum_plan
+from joinsum.execution.planned_einsum import PlannedEinsum
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import interpret, run, trace

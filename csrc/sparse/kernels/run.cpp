@@ -89,10 +89,6 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
 
 }  // namespace
 
-double prepare(const Kernel& kernel, DType dtype, const RunOptions& options) {
-  return compiled(generate(kernel, dtype), options).seconds;
-}
-
 Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options) {
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;

@@ -37,9 +37,6 @@ struct Run {
 /// time.
 Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options = {});
 
-/// Compiles a kernel ahead of its runs; returns the seconds that the compiler ran. Raises PlanError.
-double prepare(const Kernel& kernel, DType dtype, const RunOptions& options = {});
-
 /// Runs a kernel by the function that was generated for it and the dtype of its arguments.
 Tensor run_generated(const Kernel& kernel, const KernelArguments& arguments, GeneratedFunction function,
                      const InterpreterOptions& options = {});

@@ -40,7 +40,7 @@ from joinsum.graphs.equation import (
 )
 from joinsum.sparse import SparseTensor
 
-__all__ = ["einsum"]
+__all__ = ["check_sparse_call", "einsum"]
 
 
 def einsum(
@@ -134,7 +134,7 @@ def einsum(
     if has_sparse(operands):
         current = context()
         with current.preparing("einsum"):
-            _check_sparse_call(operands)
+            check_sparse_call(operands)
             if out is not None:
                 raise PlanError("einsum: sparse operands give new results, so there is no out=")
             operations = read_operations("einsum", join, agg, extents)
@@ -149,7 +149,7 @@ def einsum(
     return result if out is None else result_into(out, result)
 
 
-def _check_sparse_call(operands: Sequence[object]) -> None:
+def check_sparse_call(operands: Sequence[object]) -> None:
     """Raises where operands beside sparse ones have no data of their own."""
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         raise PlanError("einsum: sparse operands have data, so they are not computed under FakeTensorMode")

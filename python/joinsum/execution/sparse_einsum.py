@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -19,17 +20,19 @@ from joinsum.execution.compressed_rows import Call, by_rows, has_few_elements, r
 from joinsum.execution.operands import check_operands
 from joinsum.execution.paired_rows import by_pairs
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
 from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.graphs.query_vertices import check_not_densified, einsum_program
-from joinsum.sparse import SparseTensor
+from joinsum.sparse import Plan, SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
 from joinsum.sparse.recorded import carried
 from joinsum.sparse.spellings import levels_of
 
-__all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
+__all__ = ["OutFormat", "has_sparse", "plan_sparse_einsum", "sparse_einsum"]
 
 # "auto", "dense", or the levels of a SparseTensor.
 OutFormat = str | Sequence[str]
@@ -135,6 +138,13 @@ def _handle(x: SparseTensor | torch.Tensor, operations: Operations, fill: float)
     return _C.SparseTensor.from_dense(x.detach(), fill, x.dtype is torch.bool and operations.join == "mul")
 
 
+def _program(read: _Read, operands: Sequence[SparseTensor]) -> _C.SparseProgram:
+    """The program of the einsum, over operands of its dtype."""
+    inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
+    dtype = dtype_name("einsum", read.dtype)
+    return einsum_program(read.labels, read.result, read.extents, read.operations, inputs, dtype)
+
+
 class _Planned:
     """The plan of an einsum for operands of certain shapes, levels and numbers of entries; `formats` of the result's
     levels, in the order of its axes, are chosen where none are given."""
@@ -147,9 +157,8 @@ class _Planned:
         recorded: bool,
         distribute: bool = True,
     ) -> None:
-        inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
-        dtype = dtype_name("einsum", read.dtype)
-        program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs, dtype)
+        begin = time.perf_counter()
+        program = _program(read, operands)
         few = len(read.extents) <= _MOST_SEARCHED
         options = plan_options(search="branch_and_bound" if few else "greedy", distribute=distribute)
         if formats is not None:
@@ -159,6 +168,7 @@ class _Planned:
         # Products of some factors may overflow where the product of all does not.
         options.whole = ties or (read.operations.agg == "prod" and read.dtype.is_floating_point)
         self.plan = _C.SparsePlan(program, options)
+        self.seconds = time.perf_counter() - begin
         self.plan.forget_tensors()
         # Whether it holds for finite elements only.
         self.finite = self.plan.distributed
@@ -214,6 +224,14 @@ def _traits(tensors: Sequence[SparseTensor]) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True)
+class _Contraction:
+    """An einsum that is planned as a dense one is, and the operands as it reads them."""
+
+    planned: PlannedEinsum
+    operands: list[torch.Tensor]
+
+
+@dataclass(frozen=True)
 class _Call:
     """One einsum over sparse operands, planned."""
 
@@ -233,6 +251,7 @@ class _Call:
         operands: Sequence[SparseTensor | torch.Tensor],
         out_format: OutFormat = "auto",
         recorded: bool = False,
+        cache: bool = True,
     ) -> _Call:
         fill = _neutral_fill(read, operands)
         tensors = [_sparse(operand, read, fill) for operand in operands]
@@ -247,10 +266,17 @@ class _Call:
             recorded,
             traits,
         )
-        planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded))
+
+        def found(distribute: bool) -> _Planned:
+            def make() -> _Planned:
+                return _Planned(read, tensors, formats, recorded, distribute)
+
+            return PLANS.get(key, make) if cache else make()
+
+        planned = found(distribute=True)
         if planned.finite and not _all_finite(tensors):
             key = (_AS_WRITTEN, *key)
-            planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded, distribute=False))
+            planned = found(distribute=False)
         return cls(current, read, operands, tensors, planned, out_format, key)
 
     def run(self) -> SparseTensor | torch.Tensor:
@@ -262,11 +288,21 @@ class _Call:
 
     def run_by_rows(self) -> SparseTensor | torch.Tensor:
         """The result on one site, by the loops of compressed rows where there are some; without gradients."""
-        plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in self.given]
-        out_format: OutFormat = "dense" if self.out_format in ("auto", "dense") else self.out_format
-        if out_format != "dense" and self.read.result and _formats(self.read, out_format) is None:
-            out_format = "coo"  # a dense result would not say which elements are stored
-        return sparse_einsum(self.current, self.read.equation, plain, self.read.operations, out_format)
+        return sparse_einsum(self.current, self.read.equation, self.plain, self.read.operations, self.plain_format)
+
+    @property
+    def plain(self) -> list[SparseTensor | torch.Tensor]:
+        """The operands without gradients."""
+        return [x.detach() if isinstance(x, torch.Tensor) else x for x in self.given]
+
+    @property
+    def plain_format(self) -> OutFormat:
+        """How the result without gradients is stored."""
+        if self.out_format in ("auto", "dense"):
+            return "dense"
+        # A dense result would not say which elements are stored.
+        named = not self.read.result or _formats(self.read, self.out_format) is not None
+        return self.out_format if named else "coo"
 
     @property
     def is_plain(self) -> bool:
@@ -319,10 +355,10 @@ class _Call:
             for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
         }
 
-    def contracted(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
-        """The dense result of a sum of products of one sparse operand, whose fill is 0, with dense ones, in autograd:
-        planned with all that is dense. None of another einsum."""
-        read = self.read
+    def contraction(self, cache: bool = True) -> _Contraction | None:
+        """How sites compute the dense result of a sum of products of one sparse operand, whose fill is 0, with dense
+        ones, in autograd: planned with all that is dense. None of another einsum."""
+        read, operands = self.read, self.given
         sparse = [i for i, x in enumerate(operands) if isinstance(x, SparseTensor) or x.layout is not torch.strided]
         if not read.operations.products or read.dtype is torch.bool or len(sparse) != 1 or len(operands) < 2:
             return None
@@ -342,11 +378,27 @@ class _Call:
             torch.device("cpu"),
             {position: entries},
         )
-        planned = self.current.cached(key, lambda: PlannedEinsum(self.current, signature))
         given = [array if i == position else cast(torch.Tensor, x) for i, x in enumerate(operands)]
         with self.current.preparing("einsum"):
             check_operands("einsum", [x for x in given if x is not array])
-        return planned.apply(given)
+        if not cache:
+            return _Contraction(PlannedEinsum(self.current, signature, cache=False), given)
+        return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
+
+    def gives_dense(self, recorded: bool) -> bool:
+        """Whether the result is a dense tensor, also in autograd."""
+        return self.out_format == "dense" or (self.out_format == "auto" and (recorded or self.planned.gives_dense))
+
+    def site_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:
+        """How the sites divide it; None of one site, and where each process computes all."""
+        contraction = self.contraction(cache) if self.current.sites > 1 and self.gives_dense(recorded) else None
+        if contraction is not None:
+            return contraction.planned
+        every = recorded and not self.read.operations.products
+        queries = self._queries([query["name"] for query in self.planned.queries] if every else ["z"])
+        if queries is None:
+            return None
+        return queries.planned if cache else PlannedGraph(self.current, queries.planned.core, cache=False)
 
     def gradient_of_products(self, position: int, arriving: torch.Tensor | SparseTensor) -> torch.Tensor:
         """The gradient for an operand of a sum of products: the einsum of the one that arrives at the result with the
@@ -460,22 +512,25 @@ class _Recorded(torch.autograd.Function):
         return (None, None, None, *(found.get(p) for p in ctx.positions))
 
 
-def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor:
-    """The einsum whose operands, or their values, require gradients; its result is dense unless levels are asked
-    for."""
-    read = call.read
+def _recorded_positions(read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> list[int]:
+    """The operands that require gradients; raises PlanError where there are none."""
     if read.operations.agg not in ("sum", "max", "min"):
         raise PlanError(
             f"einsum: gradients of sparse einsums are those of sum, max and min; detach the operands, or make them "
             f"dense: agg={read.operations.agg}"
         )
-    positions, inputs = [], []
-    for position, operand in enumerate(operands):
-        if not operand.requires_grad:
-            continue
-        if len(set(read.labels[position])) < len(read.labels[position]):
-            raise PlanError(f"einsum: no gradient for the diagonal of a sparse einsum\n  {read.equation}")
-        positions.append(position)
+    positions = [position for position, operand in enumerate(operands) if operand.requires_grad]
+    if any(len(set(read.labels[position])) < len(read.labels[position]) for position in positions):
+        raise PlanError(f"einsum: no gradient for the diagonal of a sparse einsum\n  {read.equation}")
+    return positions
+
+
+def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor:
+    """The einsum whose operands, or their values, require gradients; its result is dense unless levels are asked
+    for."""
+    positions, inputs = _recorded_positions(call.read, operands), []
+    for position in positions:
+        operand = operands[position]
         inputs.append(operand.values() if isinstance(operand, SparseTensor) else operand)
     made: list[SparseTensor] = []
     found = cast(torch.Tensor, _Recorded.apply(call, positions, made, *inputs))  # type: ignore[no-untyped-call]
@@ -532,32 +587,24 @@ def sparse_einsum(
     out_format: OutFormat,
 ) -> SparseTensor | torch.Tensor:
     """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
-    with current.preparing("einsum"):
-        _check_operands(operands)
-        if torch.is_autocast_enabled("cpu"):
-            operands = [_without_half(x) for x in operands]
-        read = _read_before(current, equation, operands, operations)
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+    read, operands = _prepared(current, equation, operands, operations)
+    recorded = _is_recorded(operands)
     texts = (equation, operations.join, operations.agg, out_format)
-    products = operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
-    of_rows = current.sites == 1 and not recorded and products and torch._C._len_torch_dispatch_stack() == 0
     call = None
-    if of_rows:
-        if out_format == "auto" or len(operands) > 2:
+    if not recorded and _may_go_by_rows(current, read):
+        if _is_planned_first(operands, out_format):
             call = _Call.of(current, read, operands, out_format)
-        for made, keep in _ways_by_rows(call, read, operands, out_format):
-            computed = made(operands)
+        for way in _ways_by_rows(call, read, operands, out_format):
+            computed = way.call(operands)
             if computed is not None:
-                keep(current, texts, operands, made)
+                way.keep(current, texts, operands, way.call)
                 return computed
     if call is None:
         with current.preparing("einsum"):
             call = _Call.of(current, read, operands, out_format, recorded)
-    gives_dense = out_format == "dense" or (out_format == "auto" and (recorded or call.planned.gives_dense))
-    if current.sites > 1 and gives_dense:
-        contracted = call.contracted(operands)
-        if contracted is not None:
-            return contracted
+    contraction = call.contraction() if current.sites > 1 and call.gives_dense(recorded) else None
+    if contraction is not None:
+        return contraction.planned.apply(contraction.operands)
     if recorded:
         return _in_autograd(call, operands)
     if out_format != "dense":
@@ -568,22 +615,102 @@ def sparse_einsum(
     return _formatted(call.run(), read.gives_truths, out_format)
 
 
+def plan_sparse_einsum(
+    current: Context,
+    equation: str,
+    operands: Sequence[SparseTensor | torch.Tensor],
+    operations: Operations,
+    out_format: OutFormat,
+    cache: bool = True,
+) -> PlannedSparseEinsum:
+    """How the same einsum is computed; `joinsum.einsum_plan` says what the arguments are."""
+    read, given = _prepared(current, equation, operands, operations)
+    recorded = _is_recorded(given)
+    with current.preparing("einsum"):
+        call = _Call.of(current, read, given, out_format, recorded, cache)
+        if recorded:
+            _ = _recorded_positions(read, given)
+        elif out_format != "dense":
+            call.planned.check_not_densified(call.operands)
+        plan = Plan(call.planned.plan, _program(read, call.operands), call.planned.seconds, read.dtype)
+        way = _first_way(call, recorded)
+    site_plan = call.site_plan(recorded, cache)
+    if site_plan is not None:
+        _ = site_plan.choice
+
+    def computed(others: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor:
+        return sparse_einsum(current, equation, others, operations, out_format)
+
+    return PlannedSparseEinsum(plan, equation, operands, None if way is None else way.name, site_plan, computed)
+
+
+def _prepared(
+    current: Context, equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations
+) -> tuple[_Read, Sequence[SparseTensor | torch.Tensor]]:
+    """The einsum as it was read, and its operands."""
+    with current.preparing("einsum"):
+        _check_operands(operands)
+        if torch.is_autocast_enabled("cpu"):
+            operands = [_without_half(x) for x in operands]
+        return _read_before(current, equation, operands, operations), operands
+
+
+def _is_recorded(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+
+
+def _may_go_by_rows(current: Context, read: _Read) -> bool:
+    """Whether loops of compressed rows may compute it: a sum of products on one site."""
+    operations = read.operations
+    products = operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
+    return current.sites == 1 and products and torch._C._len_torch_dispatch_stack() == 0
+
+
+def _is_planned_first(operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat) -> bool:
+    """Whether the plan chooses the way: where the format is to be chosen, or there are more than two operands."""
+    return out_format == "auto" or len(operands) > 2
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a sum of products is computed without a loop nest of its own, and what remembers that."""
+
+    name: str
+    call: Call
+    keep: Callable[..., None]
+
+
+def _first_way(call: _Call, recorded: bool) -> _Way | None:
+    """What is tried before the loop nests of the plan."""
+    read, out_format = call.read, call.out_format
+    if not _may_go_by_rows(call.current, read):
+        return None
+    operands = call.given
+    if recorded:
+        if not read.operations.products:
+            return None
+        operands, out_format = call.plain, call.plain_format
+        call = _Call.of(call.current, read, operands, out_format)
+    planned = call if _is_planned_first(operands, out_format) else None
+    return next(_ways_by_rows(planned, read, operands, out_format), None)
+
+
 def _ways_by_rows(
     call: _Call | None, read: _Read, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
-) -> Iterator[tuple[Call, Callable[..., None]]]:
-    """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair, and what remembers
-    that. The call is planned where the format is to be chosen, or there are more than two operands."""
+) -> Iterator[_Way]:
+    """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair. The call is planned
+    where `_is_planned_first` says so."""
     case = read.labels, read.result, read.dtype, operands
     gives_dense = out_format == "dense" or (out_format == "auto" and call is not None and call.planned.gives_dense)
     found = by_rows(*case, "dense" if gives_dense else out_format)
     if found is None and out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands):
         found = by_rows(*case, "csr") if len(operands) != 2 or has_few_elements(*case) else None
     if found is not None:
-        yield found, remember
+        yield _Way("compressed rows", found, remember)
     if gives_dense and call is not None:
         pairs = by_pairs(read.labels, read.result, read.extents, read.dtype, operands, call.planned.iterations)
         if pairs is not None:
-            yield pairs, remember_for_traits
+            yield _Way("pairs", pairs, remember_for_traits)
 
 
 def _formatted(

@@ -15,7 +15,7 @@ from joinsum.algebra.plan import PlanNode
 from joinsum.algebra.rules import rules
 from joinsum.base.version import JOINSUM_VERSION
 from joinsum.explanation.measured import Comparison
-from joinsum.explanation.model import ExplainedPlan
+from joinsum.explanation.model import ExplainedPlan, node_estimates
 
 __all__ = ["FORMAT", "VERSION", "document", "schema"]
 
@@ -47,13 +47,13 @@ def document(explained: ExplainedPlan) -> dict[str, Any]:
         "sites": {"count": explained.plan.grid.sites, "grid": list(explained.plan.grid.axes)},
         "cluster": _fields(explained.cluster, _CLUSTER),
         "plan": _plan(explained),
-        "cost": _fields(explained.cost, _TOTAL),
+        "cost": _fields(explained.cost, _TOTAL) | {"estimated": list(explained.estimated)},
         "search": _search(explained),
         "rules": _rules(explained),
         "alternatives": [
             {
                 "name": each.name,
-                "cost": _fields(each.cost, _TOTAL),
+                "cost": _fields(each.cost, _TOTAL) | {"estimated": list(each.estimated)},
                 "extra_cost": each.extra_cost,
                 "cost_ratio": each.cost_ratio,
             }
@@ -86,8 +86,10 @@ def _plan(explained: ExplainedPlan) -> dict[str, Any]:
                 "inputs": list(node.inputs),
                 "fused": node.fused,
                 "type": _type(node),
-                "cost": _fields(costs[node.name], _COST),
+                "cost": _fields(costs[node.name], _COST)
+                | {"estimated": list(node_estimates(node, explained.estimated))},
                 "move": _move(nodes[node.inputs[0]].type, node.type) if node.moves else None,
+                "query": explained.queries[node.name].data() if node.name in explained.queries else None,
                 "measured": _comparison(compared[node.name]) if node.name in compared else None,
             }
             for node in explained.plan.nodes

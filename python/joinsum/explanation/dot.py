@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from joinsum.algebra.plan import PlanNode
-from joinsum.base.text_table import count_text, seconds_text
-from joinsum.explanation.model import ExplainedPlan
+from joinsum.base.text_table import seconds_text
+from joinsum.explanation.model import ExplainedPlan, node_estimates
+from joinsum.explanation.text import bytes_text, operation_text
 
 __all__ = ["dot_text"]
 
@@ -17,7 +18,8 @@ def dot_text(explained: ExplainedPlan) -> str:
         cost = costs[node.name]
         label = [_title(node), f"{node.type.relation} {node.placement}"]
         if cost.wire_bytes or cost.seconds:
-            moved = [f"{count_text(cost.wire_bytes)} B"] if node.moves else []
+            estimated = node_estimates(node, explained.estimated)
+            moved = [f"{bytes_text('wire_bytes', cost.wire_bytes, estimated)} B"] if node.moves else []
             label.append(", ".join([*moved, seconds_text(cost.seconds)]))
         style = ", style=bold" if node.moves else ""
         lines.append(f"  {_quoted(node.name)} [label={_quoted(*label)}{style}];")
@@ -30,7 +32,7 @@ def dot_text(explained: ExplainedPlan) -> str:
 
 
 def _title(node: PlanNode) -> str:
-    return node.name if node.kind == "input" else f"{node.name} {node.operation}"
+    return node.name if node.kind == "input" else f"{node.name} {operation_text(node)}"
 
 
 def _quoted(*lines: str) -> str:

@@ -25,9 +25,12 @@ from joinsum.graphs.graph import Graph
 from joinsum.planner.cost import cost as cost_of
 from joinsum.planner.optimize import Optimized, optimize_in_process
 from joinsum.planner.plan_choice import logical_program
+from joinsum.sparse import Plan, Program
 
 __all__ = ["explain"]
 
+# Programs over sparse tensors and their plans, which say all themselves.
+Sparse = Program | Plan
 Explained = Expression | TraPlan | IaPlan | Optimized | Graph | PlannedGraph
 
 
@@ -56,10 +59,14 @@ def explain(
 
 
 @overload
+def explain(x: Sparse, *, analyze: bool = False) -> Plan: ...
+
+
+@overload
 def explain(x: Callable[..., Any], *args: Any, baselines: bool = False, **keywords: Any) -> ModelExplanation: ...
 
 
-def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Explanation | ModelExplanation:
+def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Explanation | ModelExplanation | Plan:
     """What is computed, where tuples are stored and move, what that costs, how the plan was found, which plans lost.
 
     x         a lazy relation or a logical plan, which is optimised first; a graph of einsums (`joinsum.Graph`),
@@ -67,7 +74,9 @@ def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Exp
               or a physical plan or a planned graph, which is shown as it is: there is no search then. Or a model, a
               function of tensors, or a training step, followed by what it is called with: its plans are a
               `ModelExplanation`, and nothing is computed; the options below are for the others, but a step has an
-              `analyze` of its own, see `TrainStep.explain`
+              `analyze` of its own, see `TrainStep.explain`. Of a `joinsum.sparse.Program`, and of a plan of one (an
+              `einsum_plan` of sparse operands is), that plan; `analyze` runs it once in this process, and shows the
+              true entries beside the estimated ones
     place, pins, minimize, without, plans, seconds
               of the search, as for `joinsum.optimize`
     cluster   the machine that costs are for; by default the context's
@@ -102,15 +111,25 @@ def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Exp
              └─ B = input                   f32[256,64]<4,4>       (0, 0)                   0       0      0 s
     total                                                                               4,096  49,152  65.1 us
     """
-    if isinstance(x, get_args(Explained)) or not callable(x):
+    if isinstance(x, (*get_args(Explained), *get_args(Sparse))) or not callable(x):
         if baselines:
             raise PlanError(
                 "explain: baselines are those of models, functions and training steps; plan_graph has those of a graph"
             )
+        if isinstance(x, get_args(Sparse)):
+            return _explain_sparse(x, *args, **keywords)
         return _explain_plan(x, *args, **keywords)
     from joinsum.explanation.callables import explain_callable  # imports the compiler's side of torch
 
     return explain_callable(x, args, keywords, baselines)
+
+
+def _explain_sparse(x: Sparse, analyze: bool = False) -> Plan:
+    """The plan of a program, after a run where that is requested."""
+    plan = x.plan() if isinstance(x, Program) else x
+    if analyze:
+        plan.run(analyze=True)
+    return plan
 
 
 def _explain_plan(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from joinsum.algebra.plan import IaPlan, TraPlan
+from joinsum.algebra.plan import IaPlan, PlanNode, TraPlan
 from joinsum.cluster.cluster import Cluster
 from joinsum.explanation.measured import Comparison, Measured, compared
+from joinsum.graphs.query_vertices import is_query, query_plan
 from joinsum.planner.cost import PlanCost
 from joinsum.planner.optimize import Candidate, Optimized, RuleApplied
+from joinsum.sparse import Plan
 
-__all__ = ["Alternative", "ExplainedPlan", "value_of"]
+__all__ = ["Alternative", "ExplainedPlan", "estimated_bytes", "node_estimates", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,14 @@ class Alternative:
 
     extra_cost   what it costs more than the chosen plan, in the cost that was minimised
     cost_ratio   its cost over the chosen plan's; None where that is 0
+    estimated    which of its bytes are estimates, as `ExplainedPlan.estimated` says
     """
 
     name: str
     cost: PlanCost
     extra_cost: float
     cost_ratio: float | None
+    estimated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,6 +47,22 @@ class ExplainedPlan:
     def cluster(self) -> Cluster:
         """The machine that the costs are for."""
         return self.cost.cluster
+
+    @cached_property
+    def estimated(self) -> tuple[str, ...]:
+        """Which bytes of the cost follow from the estimated entries of sparse values: `wire_bytes` where such a value
+        moves, `peak_bytes` where one is stored."""
+        return estimated_bytes(self.plan)
+
+    @cached_property
+    def queries(self) -> Mapping[str, Plan]:
+        """How the nodes that compute from entries do it, by name: query, loop nest, formats, estimated entries."""
+        relations = {node.name: node.type.relation for node in self.plan.nodes}
+        return {
+            node.name: query_plan(node.name, node.core.call, [(each, relations[each]) for each in node.inputs])
+            for node in self.plan.nodes
+            if node.core.call is not None and is_query(node.core.call)
+        }
 
     @property
     def minimized(self) -> str | None:
@@ -64,7 +86,7 @@ class ExplainedPlan:
         """The rules that were applied to the plan, in order, with the minimised cost before and after."""
         return () if self.chosen is None else self.chosen.rules
 
-    @property
+    @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """The plans that lost, the next best first."""
         if self.found is None:
@@ -76,6 +98,7 @@ class ExplainedPlan:
                 candidate.cost,
                 value_of(candidate.cost, self.found.minimized) - best,
                 value_of(candidate.cost, self.found.minimized) / best if best > 0 else None,
+                estimated_bytes(candidate.plan) if self.estimated else (),
             )
             for candidate in self.found.candidates[1:]
         )
@@ -89,3 +112,22 @@ class ExplainedPlan:
 def value_of(cost: PlanCost, name: str) -> float:
     """The cost of that name: `seconds`, `wire_bytes` or `paper_floats`."""
     return float(getattr(cost, name))
+
+
+def estimated_bytes(plan: IaPlan) -> tuple[str, ...]:
+    """Which bytes of a plan's cost are estimates, in the order of `Figures`.
+
+    >>> import joinsum
+    >>> text = "ia on 2\\ninput X: f32[8]<2> sparse{3} (0)\\noutput Y = broadcast(X)"
+    >>> estimated_bytes(joinsum.parse(text)), estimated_bytes(joinsum.parse(text.replace(" sparse{3}", "")))
+    (('wire_bytes', 'peak_bytes'), ())
+    """
+    sparse = [node for node in plan.nodes if node.type.relation.entries is not None]
+    moves = any(node.moves for node in sparse)
+    return (("wire_bytes",) if moves else ()) + (("peak_bytes",) if sparse else ())
+
+
+def node_estimates(node: PlanNode, estimated: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of them that are estimates of this node."""
+    moves = node.moves and node.type.relation.entries is not None
+    return tuple(name for name in estimated if name != "wire_bytes" or moves)

@@ -11,7 +11,8 @@ from joinsum import _C
 from joinsum.algebra.plan import PlanNode
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.explanation.explanation import Explanation
-from joinsum.explanation.text import cluster_text
+from joinsum.explanation.model import node_estimates
+from joinsum.explanation.text import ESTIMATED, bytes_text, cluster_text, queries_text
 from joinsum.ist.alternative import SubnetAlternative
 from joinsum.planner.baseline_costs import PricedBaseline
 from joinsum.planner.cost import PlanCost
@@ -39,6 +40,7 @@ class Vertex:
     seconds      predicted; of a move those that its messages take to travel
     moves        whether it is a move
     measured     with `analyze=True`, of the site that took longest; of a move those that the site packed and waited
+    estimated    `wire_bytes` where these follow from the estimated entries of a sparse value
     """
 
     node: str
@@ -49,6 +51,7 @@ class Vertex:
     seconds: float
     moves: bool = False
     measured: float | None = None
+    estimated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,18 +92,20 @@ class Pass:
             figures = sum(cost.wire_bytes for cost in own), sum(cost.seconds for cost in own)
             module = self.modules.get(node.name, "")
             measured = None if run is None else run.nodes[node.name].seconds
-            out.append(
-                Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures, node.moves, measured)
-            )
+            what, layout = _what(node, nodes), layout_text(node.type)
+            estimated = node_estimates(node, self.explanation.estimated)
+            out.append(Vertex(node.name, module, what, layout, *figures, node.moves, measured, estimated))
         return tuple(out)
 
     def __str__(self) -> str:
         plan, cost, run = self.explanation.plan, self.explanation.cost, self.explanation.measured
+        estimated = self.explanation.estimated
         sites = f"{plan.grid.sites} sites ({plan.grid})" if plan.grid.sites > 1 else "1 site"
         lines = [
             f"{self.name} on {sites}: {seconds_text(cost.seconds)} predicted, "
-            f"{count_text(cost.wire_bytes)} B between sites",
-            f"peak {count_text(cost.peak_bytes)} B on the busiest site; {self.origin}",
+            f"{bytes_text('wire_bytes', cost.wire_bytes, estimated)} B between sites",
+            f"peak {bytes_text('peak_bytes', cost.peak_bytes, estimated)} B on the busiest site; {self.origin}",
+            *([ESTIMATED] if estimated else []),
             _PEAK_NOTE,
             f"costs are for {cluster_text(self.explanation)}",
             *self._run_text(),
@@ -111,6 +116,8 @@ class Pass:
             "operators and moves, the longest first; equal ones are one line",
             _vertices_table(self.vertices, overlaps=run is not None and not run.loopback),
         ]
+        if self.explanation.queries:
+            lines += ["", queries_text(self.explanation)]
         if self.baselines:
             lines += ["", "baselines", _baselines_table(self)]
         if self.alternative is not None:
@@ -257,7 +264,9 @@ def _vertices_table(vertices: Sequence[Vertex], overlaps: bool) -> str:
 
 def _sums(vertices: Sequence[Vertex], overlaps: bool) -> list[str]:
     seconds = sum(each.seconds for each in vertices)
-    out = [str(len(vertices)), count_text(sum(each.wire_bytes for each in vertices)), seconds_text(seconds)]
+    estimated = {name for each in vertices for name in each.estimated}
+    wire = bytes_text("wire_bytes", sum(each.wire_bytes for each in vertices), estimated)
+    out = [str(len(vertices)), wire, seconds_text(seconds)]
     measured = [each.measured for each in vertices if each.measured is not None]
     if measured:
         out.append(seconds_text(sum(measured)))

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from joinsum import _C
+from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.graphs.equation import Operations
-from joinsum.sparse.expressions import fraction_in
+from joinsum.sparse.expression_text import expression_of_text
+from joinsum.sparse.expressions import expression_of, fraction_in
+from joinsum.sparse.plan import Plan
 from joinsum.sparse.plan_options import plan_options
 
-__all__ = ["Axes", "QueryOperand", "add_queries", "check_not_densified", "einsum_program", "query_vertex"]
+__all__ = [
+    "Axes",
+    "QueryOperand",
+    "add_queries",
+    "check_not_densified",
+    "einsum_program",
+    "is_query",
+    "query_plan",
+    "query_vertex",
+]
+
+# The operator that computes a query's vertex.
+_QUERY = "joinsum::sparse_query"
 
 # Loops over this many elements may visit all of them although an operand stores few.
 _SMALL = 1 << 20
@@ -70,7 +89,7 @@ def _call(
     argument = _C.CallArgument
     points = math.prod(extents.values())
     return _C.Call(
-        function="joinsum::sparse_query",
+        function=_QUERY,
         operands=query.operands,
         results=[(operands[0].node.dtype, list(query.output))],
         arguments=[
@@ -179,3 +198,77 @@ def _refuse_diagonal(tensor: str, axes: Axes) -> QueryOperand:
         f"graph: a label stands once in an operand beside sparse ones; take the diagonal first: operand={tensor[1:]}, "
         f"axes={[list(each) for each in axes]}"
     )
+
+
+# --- the plan of a vertex ---------------------------------------------------------------------------------------------
+
+
+def is_query(call: _C.Call | None) -> bool:
+    """Whether a vertex computes a query."""
+    return call is not None and call.function == _QUERY
+
+
+def query_plan(name: str, call: _C.Call, operands: Sequence[tuple[str, _C.RelationType]]) -> Plan:
+    """How the query of a vertex is computed, by entries that are spread evenly: those that its operands, given by their
+    names and types, have by estimate. Sites plan the loops over their blocks anew, by the entries that these have.
+
+    >>> import joinsum
+    >>> g = joinsum.Graph()
+    >>> a = g.input("A", (1000, 1000), entries=3000)
+    >>> g.output("Z", g.einsum("ij,jk->ik", a, a))
+    >>> vertex, operand = joinsum.explain(g).plan.nodes[-1], joinsum.explain(g).plan.nodes[0]
+    >>> query_plan("Z", vertex.core.call, [("A", operand.type.relation)] * 2).logical[0]["nnz_agg"] > 8900
+    True
+    """
+    shapes = [[axis.extent for axis in relation.axes] for _, relation in operands]
+    fills, text, output, dense = _query_of(call, shapes)
+    named: dict[str, _C.SparseInput] = {}
+    for (operand, relation), shape, fill in zip(operands, shapes, fills, strict=True):
+        entries = math.prod(shape) if relation.entries is None else relation.entries
+        named[operand] = _C.SparseInput(shape, fill, None, entries, [])
+    body = expression_of(_renamed(expression_of_text(text), {f"x{i}": each for i, (each, _) in enumerate(operands)}))
+    dtype = operands[0][1].dtype
+    program = _C.SparseProgram(call.extents(shapes), named, [(name, body, list(output))], dtype)
+    options = plan_options(estimator="uniform")
+    options.whole = True
+    if dense and output:
+        options.formats = {name: ["dense"] * len(output)}
+    begin = time.perf_counter()
+    handle = _C.SparsePlan(program, options)
+    return Plan(handle, program, time.perf_counter() - begin, torch_dtype(dtype))
+
+
+def _query_of(call: _C.Call, shapes: Sequence[Sequence[int]]) -> tuple[Sequence[float], str, str, bool]:
+    """What the operator is called with: the operands' fills, the expression, its output, and whether that is dense."""
+    extents = call.extents(shapes)
+    listener = _Listener([extents[letter] for letter in call.result])
+    operands = [torch.empty(shape, device="meta") for shape in shapes]
+    with listener:
+        call.run(operands)
+    _, fills, expression, output, _, _, dense = listener.arguments
+    return fills, expression, output, dense
+
+
+class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Takes the arguments of a query instead of computing it."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._shape = shape
+        self.arguments: Sequence[Any] = ()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if function.name() != _QUERY:
+            return function(*args, **(kwargs or {}))
+        self.arguments = args
+        layout = torch.strided if args[-1] else torch.sparse_coo
+        return torch.empty(self._shape, dtype=args[0][0].dtype, layout=layout, device="meta")
+
+
+def _renamed(data: Any, names: Mapping[str, str]) -> Any:
+    """An expression whose tensors have other names."""
+    if data[0] == "in":
+        return ["in", names[data[1]], data[2]]
+    if data[0] == "map":
+        return ["map", data[1], [_renamed(each, names) for each in data[2]]]
+    return ["agg", *data[1:3], _renamed(data[3], names)] if data[0] == "agg" else data

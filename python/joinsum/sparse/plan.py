@@ -47,6 +47,7 @@ class Plan:
         self.program = program
         self.dtype = dtype
         self.divided: Any = None  # how sites divide it, once they have
+        self._has_run = False  # the handle may have run for other tensors
         data = handle.data()
         self.logical: list[dict[str, Any]] = [each | {"expr": written(each["expr"])} for each in data["logical"]]
         self.cost: float = data["cost"]
@@ -61,7 +62,7 @@ class Plan:
     def of(self, program: _C.SparseProgram) -> Plan:
         """The same for the tensors of another program of the same structure."""
         plan = copy.copy(self)
-        plan.program, plan.divided = program, None
+        plan.program, plan.divided, plan._has_run = program, None, False
         plan.seconds = dict(self.seconds)
         return plan
 
@@ -93,6 +94,7 @@ class Plan:
             raise PlanError(f"run: adapt and analyze are True or False: adapt={show(adapt)}, analyze={show(analyze)}")
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
         results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
+        self._has_run = True
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
         # Queries without tensors have no dtype of their own.
@@ -101,17 +103,19 @@ class Plan:
     @property
     def replanned(self) -> list[str]:
         """Queries whose loops followed true entries in the last run."""
-        return self.handle.replanned()
+        return self.handle.replanned() if self._has_run else []
 
     @property
     def compiled(self) -> list[str]:
         """Queries whose kernels ran compiled in the last run."""
-        return self.handle.compiled()
+        return self.handle.compiled() if self._has_run else []
 
     @property
     def true_entries(self) -> dict[str, int]:
         """Entries of each query's result, also of those between, in the last run: what is stored, or with `analyze` the
         elements that differ from the fill."""
+        if not self._has_run:
+            return {}
         return {name: int(entries) for name, entries in self.handle.true_entries().items()}
 
     def data(self) -> dict[str, Any]:
@@ -130,7 +134,15 @@ class Plan:
         return json.dumps(self.data())
 
     def __str__(self) -> str:
-        lines = [f"cost {self.cost:.6g}"]
+        lines = [f"cost {self.cost:.6g}", *self.query_lines()]
+        lines += [f"one: {' = '.join(members)}" for members in self.classes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def query_lines(self) -> list[str]:
+        """The logical queries as text, each with its entries, its cost and its loop nest."""
+        lines = []
         true_entries = self.true_entries
         for logical, physical in zip(self.logical, self.physical, strict=True):
             reduced = f"{logical['op']}[{','.join(logical['indices'])}] " if logical["op"] else ""
@@ -142,10 +154,7 @@ class Plan:
             entries = f"{logical['nnz_agg']:.6g}{measured} of {logical['nnz_map']:.6g}"
             lines.append(f"    entries {entries}, cost {logical['cost']:.6g}")
             lines += _loop_lines(physical)
-        lines += [f"one: {' = '.join(members)}" for members in self.classes]
-        return "\n".join(lines)
-
-    __repr__ = __str__
+        return lines
 
 
 def checked_threads(threads: object, engine: object) -> int:

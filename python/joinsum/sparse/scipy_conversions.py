@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
+from joinsum.base.files import replaced_atomically
 from joinsum.sparse.arrays import MOST_BYTES, indices_of, values_of
 from joinsum.sparse.conversions import compressed, from_torch, reformatted, to_compressed, to_torch, without_blocks
 
-__all__ = ["from_matrix_market", "from_scipy", "to_scipy"]
+__all__ = ["from_matrix_market", "from_scipy", "to_matrix_market", "to_scipy"]
 
 
 def _scipy(who: str, module: str) -> Any:
@@ -101,3 +104,24 @@ def from_matrix_market(who: str, path: object, levels: object, order: object) ->
     if isinstance(matrix, numpy.ndarray):
         return from_torch(who, torch.from_numpy(matrix), levels, order, 0, False)
     return from_scipy(who, matrix, levels, order)
+
+
+def to_matrix_market(who: str, handle: _C.SparseTensor, path: object) -> None:
+    """Writes the file of `SparseTensor.to_matrix_market`."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise PlanError(f"{who}: no path: path={show(path)}")
+    if len(handle.shape) != 2:
+        raise PlanError(f"{who}: no matrix: shape={handle.shape}")
+    if handle.dtype == "bool":
+        raise PlanError(f"{who}: the format has no truth values; give x.to(torch.uint8): dtype=bool")
+    if handle.fill != 0:
+        raise PlanError(f"{who}: the format is 0 where nothing is stored: fill={handle.fill}")
+    if Path(path).suffix == ".bz2":
+        raise PlanError(f"{who}: only gzip compresses; give a path in .mtx or .mtx.gz: path={path}")
+    writer = _scipy(who, "io")
+    matrix = to_scipy(who, handle, "coo")
+    whole = Path(path)
+    with replaced_atomically(whole) as name, open(name, "wb") as file:
+        packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if whole.suffix == ".gz" else nullcontext(file)
+        with packed as stream:
+            writer.mmwrite(stream, matrix, symmetry="general")

@@ -484,6 +484,22 @@ class SparseTensor:
         """
         return scipy_conversions.to_scipy("to_scipy", self.handle, format)
 
+    def to_matrix_market(self, path: str | PathLike[str]) -> None:
+        """Writes a matrix as a `.mtx` file, compressed where the path ends in `.gz`; scipy writes it.
+
+        The stored elements are written one by one (`coordinate`, `general`), also where the matrix is symmetric; floats
+        with the digits that give them back exactly. The format knows real numbers and integers: what was float32 is
+        read as float64, what was int32 or uint8 as int64, and `to` leads back. A file at `path` is replaced in one
+        step, or stays as it is where writing fails.
+
+        Raises PlanError where scipy is missing, the tensor is no matrix, its fill is not 0, its elements are of
+        `torch.bool`, or the path ends in `.bz2`; OSError where the file cannot be written.
+
+        >>> from joinsum import SparseTensor
+        >>> SparseTensor.from_edges([[1, 0], [0, 2]], 3).to_matrix_market("graph.mtx")  # doctest: +SKIP
+        """
+        scipy_conversions.to_matrix_market("to_matrix_market", self.handle, path)
+
 
 def _rebuilt(
     shape: list[int],

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sparse/program/program.h"
+#include "sparse/statistics/statistics.h"
 
 namespace joinsum::sparse::testing {
 

@@ -29,6 +29,7 @@ import stage
 import torch
 import torch.distributed as dist
 from joinsum import DistributedTensor
+from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 # A loaded machine may not run a rank for seconds.
@@ -57,6 +58,14 @@ moved = shuffle[1](X)
 computed = local_map[(k0, k1); strike](Y)
 output Z = shuffle[0](moved)
 output W = shuffle[1](computed)"""
+
+# A kernel that may strike, and a move of sparse arrays that needs its result.
+SPARSE = """ia on {grid}
+input X: f64[9,{columns}]<3,1> (0)
+input S: f64[9,{columns}]<3,1> sparse{{{entries}}} (0)
+t0 = local_map[(k0, k1); strike](X)
+t1 = local_join[0, 1; 0, 1; mul](S, t0)
+output Z = broadcast(t1)"""
 
 notes: dict[str, object] = {}
 strike: Callable[[], None] | None = None
@@ -181,6 +190,43 @@ def exchange_until_lost(number: signal.Signals) -> None:
     afterwards()
 
 
+def sparse_rows(entries_of_a_row: int) -> Tensor:
+    """A sparse matrix of 9 rows, in which each fourth element is stored."""
+    places = torch.cartesian_prod(torch.arange(9), 4 * torch.arange(entries_of_a_row)).t()
+    values = torch.arange(1.0, 1 + places.shape[1], dtype=torch.float64)
+    return torch.sparse_coo_tensor(places, values, (9, 4 * entries_of_a_row), check_invariants=True)
+
+
+def lost_in_a_sparse_move(number: signal.Signals, entries_of_a_row: int, among_entries: bool) -> None:
+    """Sparse arrays travel after their sizes. A rank exchanges the sizes, and is lost before it sends its entries or
+    while all of them are under way."""
+    columns, entries = 4 * entries_of_a_row, 9 * entries_of_a_row
+    plan = joinsum.parse(SPARSE.format(grid=joinsum.grid(), columns=columns, entries=entries))
+    inputs = {"X": torch.ones(9, columns, dtype=torch.float64), "S": sparse_rows(entries_of_a_row)}
+    size = torch.tensor([entries // 3 * (2 * 8 + 8)])
+    pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
+
+    def exchange(payload: Tensor, meanwhile: Callable[[], None] | None = None) -> list[Tensor | None]:
+        messages = [(*pair, payload.nbytes) for pair in pairs]
+        own = {i: payload for i, pair in enumerate(pairs) if pair[0] == stage.rank()}
+        return joinsum.context().transport.exchange("broadcast t2", messages, own, payload, meanwhile)
+
+    def exchange_until_lost() -> None:
+        notes["sizes"] = [int(each) == int(size) for each in exchange(size) if each is not None]
+        if among_entries:
+            exchange(torch.zeros(int(size), dtype=torch.uint8), meanwhile=die(number))
+        die(number)()
+
+    global strike
+    strike = None
+    joinsum.run(plan, inputs)
+    strike = exchange_until_lost if stage.rank() == 2 else None
+    sent = joinsum.context().transport.bytes_sent()
+    note("run", lambda: joinsum.run(plan, inputs))
+    notes["sent"] = joinsum.context().transport.bytes_sent() - sent == 2 * (8 + int(size))
+    afterwards()
+
+
 def killed_in_a_reduction() -> None:
     """The rank has reduced its own blocks of a distributed tensor, and dies before it sends the result."""
     x = DistributedTensor.of(torch.arange(54).reshape(9, 6), parts=(3, 1))
@@ -280,6 +326,11 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "killed_in_a_reduction": (killed_in_a_reduction, 3),
     "killed_in_a_message": (partial(exchange_until_lost, signal.SIGKILL), 3),
     "stopped_in_a_message": (partial(exchange_until_lost, signal.SIGSTOP), 3),
+    "killed_between_sizes_and_entries": (partial(lost_in_a_sparse_move, signal.SIGKILL, 5, False), 3),
+    "stopped_between_sizes_and_entries": (partial(lost_in_a_sparse_move, signal.SIGSTOP, 5, False), 3),
+    # More entries than a ring holds.
+    "killed_among_entries": (partial(lost_in_a_sparse_move, signal.SIGKILL, 60_000, True), 3),
+    "stopped_among_entries": (partial(lost_in_a_sparse_move, signal.SIGSTOP, 60_000, True), 3),
     "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
     "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
     "raises_in_a_run_and_waits": (raises_in_a_run_and_waits, 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -112,8 +114,34 @@ def test_a_strided_tensor_may_have_any_fill() -> None:
     assert torch.equal(SparseTensor.from_torch(dense.t(), levels="coo").to_dense(), dense.t())
 
 
+# A dense array of so many rows and columns fits no memory.
+LARGE = 10_000_000
+ENTRIES = {(0, LARGE - 1): 2.0, (4_000_001, 17): 3.0, (LARGE - 1, 3): 1.0}
+
+
+def entries_of(rows: Any, columns: Any, values: Any) -> dict[tuple[int, int], float]:
+    return dict(zip(zip(rows.tolist(), columns.tolist(), strict=True), values.tolist(), strict=True))
+
+
+def large_coo() -> torch.Tensor:
+    places = torch.tensor(list(ENTRIES)).t()
+    return torch.sparse_coo_tensor(places, torch.tensor(list(ENTRIES.values())), (LARGE, LARGE), check_invariants=True)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+def test_large_matrices_of_each_layout_pass_without_a_dense_array(layout: torch.layout) -> None:
+    blocks = (1000, 1000) if layout is torch.sparse_bsr else None
+    tensor = SparseTensor.from_torch(large_coo().to_sparse(layout=layout, blocksize=blocks))
+    assert tensor.nnz == 3
+    assert entries_of(*tensor.coordinates(), tensor.values()) == ENTRIES
+    back = tensor.to_torch(layout, blocksize=blocks)
+    assert back.layout is layout
+    again = SparseTensor.from_torch(back, levels="coo")
+    assert entries_of(*again.coordinates(), again.values()) == ENTRIES
+
+
 def test_large_matrices_pass_without_a_dense_array() -> None:
-    size = 10_000_000
+    size = LARGE
     coo = torch.sparse_coo_tensor([[size - 1, 0], [3, size - 1]], [1.0, 2.0], (size, size))
     tensor = SparseTensor.from_torch(coo)
     assert tensor.nbytes < 200
@@ -221,6 +249,18 @@ def test_values_of_scipy_are_shared(scipy: Any) -> None:
     assert np.shares_memory(SparseTensor.from_scipy(matrix).to_scipy("csr").data, matrix.data)
 
 
+@pytest.mark.parametrize("form", ["coo", "csr", "csc", "dok"])
+def test_large_arrays_of_scipy_pass_without_a_dense_array(scipy: Any, form: str) -> None:
+    rows, columns = np.array(list(ENTRIES)).T
+    matrix = scipy.coo_array((np.array(list(ENTRIES.values())), (rows, columns)), shape=(LARGE, LARGE)).asformat(form)
+    tensor = SparseTensor.from_scipy(matrix)
+    assert entries_of(*tensor.coordinates(), tensor.values()) == ENTRIES
+    back = tensor.to_scipy("coo" if form == "dok" else form)
+    assert back.shape == (LARGE, LARGE)
+    found = back.tocoo()
+    assert entries_of(*found.coords, found.data) == ENTRIES
+
+
 def test_repeated_and_unsorted_indices_of_scipy_are_summed(scipy: Any) -> None:
     matrix = scipy.csr_array((np.array([1.0, 2.0, 4.0]), np.array([3, 0, 3]), np.array([0, 3, 3])), shape=(2, 4))
     tensor = SparseTensor.from_scipy(matrix)
@@ -278,6 +318,10 @@ def test_a_missing_scipy_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     assert "from_matrix_market: scipy is not installed" in refusal(
         lambda: SparseTensor.from_matrix_market(tmp_path / "a.mtx")
     )
+    assert "to_matrix_market: scipy is not installed" in refusal(
+        lambda: SparseTensor.from_edges([[0, 1]], 2).to_matrix_market(tmp_path / "a.mtx")
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- Matrix Market ----------------------------------------------------------------------------------------------------
@@ -290,6 +334,17 @@ def test_a_matrix_market_file_is_read(scipy: Any, tmp_path: Path) -> None:
     assert tensor.to_dense().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
     path.write_text("%%MatrixMarket matrix array real general\n2 2\n1\n0\n0\n2\n")
     assert SparseTensor.from_matrix_market(str(path), levels="coo").nnz == 2
+
+
+@pytest.mark.parametrize("levels", ["coo", "csr", "csc", "hash"])
+def test_large_files_are_read_without_a_dense_array(scipy: Any, tmp_path: Path, levels: str) -> None:
+    path = tmp_path / "large.mtx"
+    lines = [f"{row + 1} {column + 1} {value}" for (row, column), value in ENTRIES.items()]
+    size = f"{LARGE} {LARGE} {len(lines)}"
+    path.write_text("\n".join(["%%MatrixMarket matrix coordinate real general", size, *lines]) + "\n")
+    tensor = SparseTensor.from_matrix_market(path, levels=levels)
+    assert tensor.shape == (LARGE, LARGE)
+    assert entries_of(*tensor.coordinates(), tensor.values()) == ENTRIES
 
 
 def test_malformed_matrix_market_files_are_named(scipy: Any, tmp_path: Path) -> None:
@@ -307,3 +362,101 @@ def test_malformed_matrix_market_files_are_named(scipy: Any, tmp_path: Path) -> 
         )
     assert "there is no file" in refusal(lambda: SparseTensor.from_matrix_market(tmp_path / "none.mtx"))
     assert "there is no file" in refusal(lambda: SparseTensor.from_matrix_market(tmp_path))
+
+
+READ_AS = {
+    torch.float32: torch.float64,
+    torch.float64: torch.float64,
+    torch.int32: torch.int64,
+    torch.int64: torch.int64,
+    torch.uint8: torch.int64,
+}
+
+
+@pytest.mark.parametrize("levels", ["coo", "csr", "csc", "hash", "dense"])
+@pytest.mark.parametrize("dtype", READ_AS)
+def test_a_written_file_is_read_by_scipy_and_comes_back(
+    scipy: Any, tmp_path: Path, dtype: torch.dtype, levels: str
+) -> None:
+    dense = random_matrix(6, 9, seed=11, dtype=dtype)
+    path = tmp_path / "graph.mtx"
+    SparseTensor.from_torch(dense, levels=levels).to_matrix_market(path)
+    read = importlib.import_module("scipy.io").mmread(path)
+    assert read.nnz == int((dense != 0).sum())
+    assert np.array_equal(read.toarray(), dense.numpy())
+    back = SparseTensor.from_matrix_market(str(path))
+    assert back.dtype is READ_AS[dtype]
+    assert torch.equal(back.to(dtype).to_dense(), dense)
+    assert [each.name for each in tmp_path.iterdir()] == ["graph.mtx"]
+
+
+def test_written_numbers_come_back_to_the_last_bit(scipy: Any, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.mtx"
+    for dtype in (torch.float32, torch.float64):
+        values = torch.randn(1000, generator=torch.Generator().manual_seed(12), dtype=dtype).exp() / 3
+        values[:5] = torch.tensor([math.inf, -math.inf, 5e-324, -0.0, 0.0], dtype=dtype)
+        tensor = SparseTensor.from_coordinates([range(1000), range(1000)], values, (1000, 1000))
+        tensor.to_matrix_market(path)
+        assert torch.equal(SparseTensor.from_matrix_market(path).values().to(dtype), values)
+    wide = SparseTensor.from_coordinates([[0, 1], [1, 0]], [2**63 - 1, -(2**63)], (2, 2))
+    wide.to_matrix_market(path)
+    assert SparseTensor.from_matrix_market(path).values().tolist() == [2**63 - 1, -(2**63)]
+
+
+def test_a_symmetric_matrix_is_written_with_all_its_elements(scipy: Any, tmp_path: Path) -> None:
+    path = tmp_path / "graph.mtx"
+    SparseTensor.from_edges([[0, 1]], 3, symmetric=True, dtype=torch.int32).to_matrix_market(path)
+    lines = path.read_text().splitlines()
+    assert lines[0] == "%%MatrixMarket matrix coordinate integer general"
+    assert lines[-3:] == ["3 3 2", "1 2 1", "2 1 1"]
+
+
+@pytest.mark.parametrize("suffix", ["mtx.gz", "txt"])
+def test_compressed_files_are_written_by_their_suffix(scipy: Any, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"graph.{suffix}"
+    dense = random_matrix(5, 4, seed=13)
+    SparseTensor.from_torch(dense, levels="csr").to_matrix_market(str(path))
+    assert path.read_bytes()[:2] == {"mtx.gz": b"\x1f\x8b", "txt": b"%%"}[suffix]
+    assert torch.equal(SparseTensor.from_matrix_market(path).to_dense(), dense)
+
+
+def test_large_matrices_are_written_without_a_dense_array(scipy: Any, tmp_path: Path) -> None:
+    path, size = tmp_path / "large.mtx", 10_000_000
+    SparseTensor.from_coordinates([[0, size - 1], [size - 1, 3]], [1.5, 2.0], (size, size)).to_matrix_market(path)
+    back = SparseTensor.from_matrix_market(path)
+    assert (back.shape, back.coordinates().tolist()) == ((size, size), [[0, size - 1], [size - 1, 3]])
+
+
+def test_what_a_matrix_market_file_cannot_hold_is_refused_and_the_old_file_stays(scipy: Any, tmp_path: Path) -> None:
+    path = tmp_path / "graph.mtx"
+    path.write_text("old")
+    matrix = SparseTensor.from_edges([[0, 1]], 2)
+    vector = SparseTensor.from_coordinates([[0]], [1.0], (2,))
+    filled = SparseTensor.from_coordinates([[0], [1]], [1.0], (2, 2), fill=math.inf)
+    assert refusal(lambda: vector.to_matrix_market(path)) == "to_matrix_market: no matrix: shape=[2]"
+    assert refusal(lambda: matrix.to(torch.bool).to_matrix_market(path)) == (
+        "to_matrix_market: the format has no truth values; give x.to(torch.uint8): dtype=bool"
+    )
+    assert refusal(lambda: filled.to_matrix_market(path)) == (
+        "to_matrix_market: the format is 0 where nothing is stored: fill=inf"
+    )
+    assert "only gzip compresses" in refusal(lambda: matrix.to_matrix_market(tmp_path / "graph.mtx.bz2"))
+    assert refusal(lambda: matrix.to_matrix_market(3)) == "to_matrix_market: no path: path=3"  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+    with pytest.raises(FileNotFoundError):
+        matrix.to_matrix_market(tmp_path / "none" / "graph.mtx")
+
+
+def test_a_file_whose_writing_fails_half_way_stays_as_it_was(
+    scipy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(stream: Any, *_: object, **__: object) -> None:
+        stream.write(b"%%Matrix")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(importlib.import_module("scipy.io"), "mmwrite", fails)
+    path = tmp_path / "graph.mtx"
+    path.write_text("old")
+    with pytest.raises(OSError, match="no space left"):
+        SparseTensor.from_edges([[0, 1]], 2).to_matrix_market(path)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("graph.mtx", "old")]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from joinsum import PlanError, sparse
+from training import takes_long
 
+from .reference.formats import in_drawn_levels
 from .reference.notation import parse
 from .reference.programs import KINDS, random_program
 from .reference.values import evaluate
@@ -43,7 +47,10 @@ def dense(tensor: Any) -> np.ndarray[Any, Any]:
 
 def assert_values(value: dict[str, Any], label: Any = None, **options: Any) -> None:
     """Every query has the shape, fill and values of the dense evaluation."""
-    results = sparse.Program.from_json(json.dumps(value)).run(**options)
+    assert_results(sparse.Program.from_json(json.dumps(value)).run(**options), value, label)
+
+
+def assert_results(results: Mapping[str, Any], value: dict[str, Any], label: Any) -> None:
     expected = evaluate(value)
     assert set(results) == set(expected), label
     for name, (array, fill) in expected.items():
@@ -64,6 +71,20 @@ def test_values_of_random_programs_are_those_of_dense_evaluation(kind: str) -> N
             "cutoffs": seed.choice(CUTOFFS),
         }
         assert_values(random_program(kind, number), (kind, number, options), **options)
+
+
+@takes_long
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_random_programs_that_are_compiled_are_those_of_dense_evaluation(kind: str, tmp_path: Path) -> None:
+    """Kernels of programs so small would be interpreted; the compiler runs once for each that is new."""
+    for number in range(100, 130):
+        seed = random.Random(number)
+        options = {"mode": seed.choice(MODES), "kernel_size": seed.choice((128, 0, 2)), "cutoffs": seed.choice(CUTOFFS)}
+        threads, value = seed.choice((1, 2, 3)), random_program(kind, number)
+        plan = sparse.Program(in_drawn_levels(value, number)).plan(**options)
+        results = plan.run(engine="compiled", threads=threads, cache=tmp_path)
+        assert plan.compiled
+        assert_results(results, value, (kind, number, threads, options))
 
 
 @pytest.mark.parametrize("kind", KINDS)

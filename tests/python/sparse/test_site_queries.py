@@ -16,6 +16,7 @@ from joinsum import SparseTensor
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.sparse import Program
 
+from .reference.formats import in_drawn_levels
 from .reference.programs import KINDS, random_program
 from .reference.values import evaluate
 
@@ -56,18 +57,18 @@ def moves_of(operations: list[str]) -> list[str]:
     return [each for each in operations if each.startswith(("broadcast", "shuffle"))]
 
 
-@pytest.mark.parametrize("sites", [2, 3, 4, 8])
+@pytest.mark.parametrize("sites", range(2, 9))
 @pytest.mark.parametrize("kind", KINDS)
 def test_programs_on_sites_have_the_values_of_dense_evaluation(kind: str, sites: int, operations: list[str]) -> None:
     divide(sites)
-    for number in range(1000 * sites, 1000 * sites + 12):
+    for number in range(1000 * sites, 1000 * sites + 7):
         value = random_program(kind, number)
-        results = Program.from_json(json.dumps(value)).run()
+        results = Program(in_drawn_levels(value, number)).run()
         for name, (array, fill) in evaluate(value).items():
             label = f"{name}: {kind} {number}"
             np.testing.assert_allclose(float(results[name].fill), fill, rtol=1e-9, err_msg=label)
             np.testing.assert_allclose(results[name].to_dense().numpy(), array, rtol=1e-9, atol=1e-9, err_msg=label)
-    assert len(moves_of(operations)) >= 6  # they are divided
+    assert len(moves_of(operations)) > 1  # some are divided
 
 
 def drawn(seed: random.Random) -> tuple[str, list[torch.Tensor], list[SparseTensor | torch.Tensor]]:
@@ -104,7 +105,7 @@ def test_random_einsums_are_torchs(sites: int, operations: list[str]) -> None:
         assert len(moves_of(operations)) > 20
 
 
-@pytest.mark.parametrize("sites", [2, 3, 6])
+@pytest.mark.parametrize("sites", [2, 3, 5, 6, 7])
 @pytest.mark.parametrize(
     ("join", "agg", "fill"),
     [("add", "min", math.inf), ("add", "max", -math.inf), ("mul", "sum", 0), ("add", "min", 3), ("mul", "max", 2)],

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include "base/check.h"
 #include "sparse/kernels/compilation/cache_folder.h"
 #include "sparse/kernels/compilation/program.h"
@@ -163,6 +165,8 @@ std::shared_ptr<const Library> compile_into(const std::string& folder, const std
   const Temporary binary{stem + own + ".so"};
   write_source(text.path, source);
   run_compiler(compiler, text.path, binary.path);
+  // The linker leaves what the user's umask permits, and files that others may write are not loaded.
+  chmod(binary.path.c_str(), S_IRWXU);
   // Loaded before it gets its name: what cannot be loaded is not cached.
   auto library = std::make_shared<const Library>(binary.path);
   const bool renamed = std::rename(text.path.c_str(), (stem + ".cpp").c_str()) == 0 &&

@@ -55,6 +55,41 @@ TEST(CompressedRows, ProductsAreTorchsOnAnyNumberOfThreads) {
   }
 }
 
+/// What each product gives; of sparse results their dense form.
+std::vector<at::Tensor> results_of(const CompressedRows& a, const CompressedRows& b, const CompressedRows& c,
+                                   const at::Tensor& x, const at::Tensor& y) {
+  const at::Tensor v = x.select(1, 0).contiguous(), w = y.select(1, 0).contiguous();
+  std::vector<at::Tensor> out{a.times(x), a.times(v),     a.transposed_times(y), a.transposed_times(w),
+                              a.sums(),   a.column_sums()};
+  for (const Tensor& sparse : {a.sampled(y, x), a.scaled_rows(w), a.scaled_columns(v), a.times(b), a.times_at(b, c)}) {
+    out.push_back(dense_of(sparse));
+  }
+  return out;
+}
+
+TEST(CompressedRows, ResultsOfRealNumbersDoNotDependOnTheNumberOfThreads) {
+  const int before = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    // Of as many entries as eight threads are given, in rows of which the first have the most.
+    const int64_t rows = 1200, columns = 1500;
+    const at::Tensor skewed = at::linspace(0.9, 0.1, rows, at::kDouble).unsqueeze(1);
+    const auto real = [&](int64_t m, int64_t n) { return at::randn({m, n}, at::kDouble).exp().to(type); };
+    const at::Tensor places = at::rand({rows, columns}, at::kDouble) < skewed;
+    const CompressedRows a = matrix(real(rows, columns) * places);
+    const CompressedRows b = matrix(real(columns, 90) * (at::rand({columns, 90}, at::kDouble) < 0.1));
+    const CompressedRows c = matrix(real(rows, 90) * (at::rand({rows, 90}, at::kDouble) < 0.3));
+    const at::Tensor x = real(columns, 40), y = real(rows, 40);
+    at::set_num_threads(1);
+    const std::vector<at::Tensor> one = results_of(a, b, c, x, y);
+    for (const int threads : {2, 3, 8}) {
+      at::set_num_threads(threads);
+      const std::vector<at::Tensor> many = results_of(a, b, c, x, y);
+      for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(many[i], one[i])) << i << ", threads " << threads;
+    }
+  }
+  at::set_num_threads(before);
+}
+
 TEST(CompressedRows, ElementsThatCancelAreStored) {
   const at::Tensor a = at::tensor({1.0, 1.0}, at::kDouble).view({1, 2});
   const at::Tensor b = at::tensor({2.0, -2.0}, at::kDouble).view({2, 1});

@@ -1,5 +1,6 @@
 #include "sparse/kernels/generate.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -49,6 +50,50 @@ TEST(Generate, ACompiledKernelIsTheInterpretedOneAndTheBruteForce) {
     if (::testing::Test::HasFailure()) {
       FAIL() << "case " << i << "\n" << text_of(drawn) << "\n" << generated_function(drawn.kernel, drawn.dtype, "it");
     }
+  }
+}
+
+/// A row for each first index, whose elements are no round numbers; the sum over rows of A_ij · x_i, or over columns.
+Case real_sums(int64_t rows, bool over_rows, LevelFormat format) {
+  using enum LevelFormat;
+  std::vector<std::pair<Dims, double>> elements, factors;
+  for (int64_t i = 0; i < rows; ++i) {
+    factors.push_back({{i}, std::sin(static_cast<double>(i))});
+    for (int64_t j = i % 3; j < 7; j += 3) elements.push_back({{i, j}, 1.0 / static_cast<double>(1 + i + j)});
+  }
+  Case out{.extents = {rows, 7}};
+  out.tensors.push_back(
+      from_coordinates(coordinates_of({rows, 7}, DType::kFloat64, elements), {0, 1}, {kDense, kSortedList}, 0));
+  out.tensors.push_back(from_coordinates(coordinates_of({rows}, DType::kFloat64, factors), {0}, {kDense}, 0));
+  out.kernel.operands = {{.loops = {0, 1}, .formats = {kDense, kSortedList}}, {.loops = {0}, .formats = {kDense}}};
+  out.kernel.loops = {{.walkers = {0}, .lookups = {1}}, {.walkers = {0}}};
+  out.kernel.body = {{.kind = BodyNode::Kind::kOperand, .operand = 0},
+                     {.kind = BodyNode::Kind::kOperand, .operand = 1},
+                     {.kind = BodyNode::Kind::kMap, .op = Operator::kMultiply, .children = {0, 1}}};
+  out.kernel.aggregate = Operator::kAdd;
+  out.kernel.output = {over_rows ? 1 : 0};
+  out.kernel.formats = {format};
+  derive(out.kernel);
+  return out;
+}
+
+TEST(Generate, ResultsOfRealNumbersDoNotDependOnTheNumberOfThreads) {
+  std::vector<Case> cases;
+  for (const bool over_rows : {true, false}) {
+    for (const LevelFormat format : {LevelFormat::kDense, LevelFormat::kSortedList, LevelFormat::kHash}) {
+      cases.push_back(real_sums(20000, over_rows, format));
+    }
+  }
+  const std::vector<GeneratedFunction> functions = compiled(cases);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& drawn = cases[i];
+    const auto elements_on = [&](int threads) {
+      return elements_of(
+          to_coordinates(run_generated(drawn.kernel, drawn.arguments(), functions[i], {.threads = threads})));
+    };
+    const Elements one = elements_on(1);
+    EXPECT_EQ(std::ssize(one), drawn.extents[drawn.kernel.output[0]]);
+    for (const int threads : {2, 3, 8}) EXPECT_TRUE(elements_on(threads) == one) << "case " << i << ", " << threads;
   }
 }
 

@@ -105,15 +105,5 @@ TEST(Run, TheSwitchTurnsCompilationOff) {
             "kernel compiler: it is switched off: JOINSUM_JIT=0");
 }
 
-TEST(Run, AKernelPreparedAheadIsNotCompiledAgain) {
-  const TemporaryFolder folder;
-  const Product product(6);
-  const RunOptions options{.engine = Engine::kCompiled, .cache = folder.path()};
-  EXPECT_GT(prepare(product.kernel, DType::kFloat64, options), 0);
-  const auto after = run(product.kernel, product.arguments(), options);
-  EXPECT_EQ(after.compile_seconds, 0);
-  expect_product(after, 6);
-}
-
 }  // namespace
 }  // namespace joinsum::sparse::kernels

@@ -186,10 +186,75 @@ TEST(CacheFolder, AFileOrALinkInItsPlaceIsRefused) {
 }
 
 TEST(CacheFolder, OneThatCannotBeWrittenIsAnErrorWithItsRemedy) {
-  if (geteuid() == 0) GTEST_SKIP() << "root writes everywhere";
+  constexpr uid_t kNobody = 65534;
   const TemporaryFolder folder;
   chmod(folder.path().c_str(), 0500);
-  EXPECT_TRUE(contains(error_of(returning(10), {.cache_folder = folder.path()}), "JOINSUM_KERNEL_CACHE"));
+  const bool is_root = geteuid() == 0;
+  if (is_root) {
+    ASSERT_EQ(chown(folder.path().c_str(), kNobody, kNobody), 0);
+  }
+  // Root writes everywhere, so that a process of root's gives its rights away.
+  EXPECT_TRUE(succeeded(in_a_process([&] {
+    if (is_root && seteuid(kNobody) != 0) return false;
+    const std::string error = error_of(returning(10), {.cache_folder = folder.path()});
+    return contains(error, "the folder cannot be written") && contains(error, "JOINSUM_KERNEL_CACHE");
+  })));
+}
+
+/// Compiles in another process; returns the library's path.
+std::string cached_library(const std::string& source, const CompilerSettings& settings) {
+  EXPECT_TRUE(succeeded(in_a_process([&] { return compile(source, settings).library != nullptr; })));
+  const std::set<std::string> libraries = files_in(settings.cache_folder, ".so");
+  return libraries.size() == 1 ? *libraries.begin() : "";
+}
+
+/// A library of `kOther` in the place where that of `kOwn` is looked for.
+struct PlantedLibrary {
+  static constexpr int kOwn = 11, kOther = 12;
+
+  PlantedLibrary()
+      : settings{.cache_folder = folder.path()},
+        path(cached_library(returning(kOwn), settings)),
+        other(cached_library(returning(kOther), {.cache_folder = elsewhere.path()})) {}
+
+  bool gives(int number) const {
+    return succeeded(in_a_process([&] { return call(compile(returning(kOwn), settings)) == number; }));
+  }
+
+  TemporaryFolder folder, elsewhere;
+  CompilerSettings settings;
+  std::string path, other;
+};
+
+TEST(CacheFolder, ALibraryThatOthersMayWriteIsCompiledAnew) {
+  const PlantedLibrary planted;
+  for (const mode_t mode : {0700, 0720, 0702}) {
+    fs::copy_file(planted.other, planted.path, fs::copy_options::overwrite_existing);
+    ASSERT_EQ(chmod(planted.path.c_str(), mode), 0);
+    const bool is_private = mode == 0700;
+    EXPECT_EQ(is_compiled(returning(PlantedLibrary::kOwn), planted.settings), is_private);
+    EXPECT_TRUE(planted.gives(is_private ? PlantedLibrary::kOther : PlantedLibrary::kOwn)) << mode;
+  }
+}
+
+TEST(CacheFolder, ALibraryIsPrivateWhateverTheUmask) {
+  const TemporaryFolder folder;
+  const CompilerSettings settings{.cache_folder = folder.path()};
+  EXPECT_TRUE(succeeded(in_a_process([&] {
+    umask(0002);
+    return call(compile(returning(13), settings)) == 13;
+  })));
+  EXPECT_TRUE(is_compiled(returning(13), settings));
+}
+
+TEST(CacheFolder, ALinkInPlaceOfALibraryIsNotFollowed) {
+  const PlantedLibrary planted;
+  fs::remove(planted.path);
+  fs::create_symlink(planted.other, planted.path);
+  EXPECT_FALSE(is_compiled(returning(PlantedLibrary::kOwn), planted.settings));
+  EXPECT_TRUE(planted.gives(PlantedLibrary::kOwn));
+  EXPECT_FALSE(fs::is_symlink(planted.path));
+  EXPECT_TRUE(fs::exists(planted.other));
 }
 
 TEST(CacheFolder, TheFilesUsedLongestAgoAreRemovedBeyondTheCap) {

@@ -1,0 +1,90 @@
+"""One einsum over sparse operands, planned: its program of one query, and how sites divide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from joinsum.algebra.sources import is_sparse
+from joinsum.base.errors import PlanError
+from joinsum.cluster.context import context
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.sparse import Plan, SparseTensor
+
+__all__ = ["PlannedSparseEinsum"]
+
+Operand = SparseTensor | torch.Tensor
+
+
+class PlannedSparseEinsum(Plan):
+    """How an einsum of sparse operands is computed: the plan of a program of one query, `z`, over the operands `x0`,
+    `x1`, ...; `joinsum.einsum_plan` makes one, and says what is in it.
+
+    tried_first   "compressed rows" where loops of their own compute the einsum on one site, "pairs" where they and
+                  torch do, two operands at a time; the loop nests are for what these leave, such as sums that are not
+                  finite. None where the loop nests are all there is
+    site_plan     the plan's queries as vertices that the sites divide; None of one site, and where each process
+                  computes all
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        equation: str,
+        operands: Sequence[Operand],
+        tried_first: str | None,
+        site_plan: PlannedGraph | None,
+        call: Callable[[Sequence[Operand]], Operand],
+    ) -> None:
+        """`plan` is that of the program, `call` the einsum of operands like the planned ones."""
+        super().__init__(plan.handle, plan.program, plan.seconds["plan"], plan.dtype)
+        self.equation = equation
+        self.tried_first = tried_first
+        self.site_plan = site_plan
+        self._context = context()
+        self._planned = [(list(x.shape), x.dtype, is_sparse(x)) for x in operands]
+        self._call = call
+
+    def __call__(self, *operands: Operand) -> Operand:
+        """`joinsum.einsum` of operands of the planned shapes and dtypes. Where they have other levels, or more than
+        twice or less than half as many entries, they get a plan of their own."""
+        if context() is not self._context:
+            raise PlanError(f"plan: it was made for other sites; plan again: planned={self._context}, now={context()}")
+        if len(operands) != len(self._planned):
+            raise PlanError(f"plan: another number of operands: planned={len(self._planned)}, given={len(operands)}")
+        for i, (operand, (shape, dtype, sparse)) in enumerate(zip(operands, self._planned, strict=True)):
+            if not isinstance(operand, (SparseTensor, torch.Tensor)) or is_sparse(operand) != sparse:
+                kind = "sparse" if sparse else "dense"
+                raise PlanError(f"plan: an operand was planned {kind}: operand={i}, given={type(operand).__name__}")
+            if list(operand.shape) != shape or operand.dtype is not dtype:
+                raise PlanError(
+                    f"plan: an operand has another shape or dtype than planned: operand={i}, "
+                    f"planned={shape} {dtype}, given={list(operand.shape)} {operand.dtype}"
+                )
+        return self._call(operands)
+
+    def data(self) -> dict[str, Any]:
+        """All fields as JSON has them; `site_plan` is the text of the physical plan."""
+        site_plan = None if self.site_plan is None else self.site_plan.plan.text
+        return super().data() | {"tried_first": self.tried_first, "site_plan": site_plan}
+
+    def __str__(self) -> str:
+        lines = [self.equation]
+        if self.tried_first is not None:
+            lines.append(f"tried first: {_TRIED[self.tried_first]}")
+        lines.append(super().__str__())
+        if self._has_run:
+            lines.append("seconds: " + ", ".join(f"{step} {taken:.3g}" for step, taken in self.seconds.items()))
+        if self.site_plan is not None:
+            lines.append(str(self.site_plan))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+_TRIED = {
+    "compressed rows": "loops of their own for matrices in compressed rows or columns",
+    "pairs": "two operands at a time, matrices in compressed rows or columns by loops of their own",
+}
