@@ -28,7 +28,7 @@ def small_llama() -> LlamaForCausalLM:
         vocab_size=256,
         hidden_size=64,
         intermediate_size=176,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=4,
         num_key_value_heads=2,
         use_cache=False,

@@ -19,7 +19,8 @@ from transformers import Trainer, TrainingArguments
 
 
 class JoinsumTrainer(Trainer):
-    """A Trainer whose step is one plan, with parameters and optimizer state on the sites."""
+    """A Trainer whose step is one plan, with parameters and optimizer state on the sites. It follows the arguments
+    max_grad_norm, gradient_accumulation_steps and bf16; it refuses fp16 and losses other than the model's own."""
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -27,16 +28,38 @@ class JoinsumTrainer(Trainer):
         joinsum.init()
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
-        if not hasattr(self, "joinsum_step"):
-            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-            clip = self.args.max_grad_norm or None
-            self.joinsum_step = joinsum.train_step(model, None, optimizer, max_norm=clip, data="sharded")
-            self.optimizer.step = lambda *_: None  # the plan updates the parameters
+        batches = self.args.gradient_accumulation_steps
+        if self.current_gradient_accumulation_steps != batches:
+            raise ValueError(f"batches of an epoch: no multiple of gradient_accumulation_steps={batches}")
         model.train()
-        return self.joinsum_step(**self._prepare_inputs(inputs))
+        inputs = self._prepare_inputs(inputs)
+        whole = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+        if whole:  # the model divides by the number of labels in all batches of the update
+            inputs = {**inputs, "num_items_in_batch": torch.as_tensor(num_items_in_batch)}
+        if not hasattr(self, "joinsum_step"):
+            self.joinsum_step = self._planned_step(model, "sum" if whole else "mean")
+        loss = self.joinsum_step(**inputs)
+        return loss if whole else loss / batches
+
+    def _planned_step(self, model: torch.nn.Module, reduction: str) -> Any:
+        if self.args.fp16 or self.label_smoother is not None or self.compute_loss_func is not None:
+            raise ValueError("not followed by this trainer: fp16, label_smoothing_factor, compute_loss_func")
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        self.optimizer.step = lambda *_: None  # the plan updates the parameters
+        return joinsum.train_step(
+            model,
+            None,
+            optimizer,
+            max_norm=self.args.max_grad_norm or None,
+            accumulate=self.args.gradient_accumulation_steps,
+            reduction=reduction,
+            autocast=torch.bfloat16 if self.args.bf16 else None,
+            data="sharded",
+        )
 
     def compute_loss(self, model: torch.nn.Module, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
-        outputs = model(**inputs)  # for an evaluation: the loss is already that of all ranks' shards
+        with self.accelerator.autocast():
+            outputs = model(**inputs)  # for an evaluation: the loss is already that of all ranks' shards
         return (outputs.loss, outputs) if return_outputs else outputs.loss
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> Any:

@@ -429,6 +429,7 @@ ELSEWHERE = (
         "python/capture/test_captured_models.py",
         "what happens to captured graphs",
     ),
+    Row("python/capture", "failures", "python/frontend/tracing/test_errors.py", "errors of others, as users see them"),
     Row("python/capture", "in_place", "python/capture/test_single_site.py", "what a single site runs"),
     Row("python/capture/decompositions", "random_nodes", "python/capture/test_single_site.py", "what one site draws"),
     Row(
@@ -496,7 +497,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/ist/layers",
-        "calls hidden_layers modules tracing",
+        "calls encoder_layers hidden_layers modules neurons tracing",
         "python/ist/layers/test_discovery.py",
         "what of which module is cut",
     ),

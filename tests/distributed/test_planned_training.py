@@ -33,7 +33,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     @cache
     def played(ranks: int) -> Play:
-        modules = [PROGRAM] if EVERYTHING or ranks == 2 else [f"{PROGRAM}.{scene}" for scene in ON_FOUR]
+        modules = [PROGRAM, "generating"] if EVERYTHING or ranks == 2 else [f"{PROGRAM}.{scene}" for scene in ON_FOUR]
         return play(ranks, modules, tmp_path_factory.mktemp(f"planned{ranks}"), LIMIT)
 
     return played
@@ -77,6 +77,19 @@ def test_a_distributed_model_trains_on_each_ranks_shard(plays: Any, ranks: int) 
 def test_shards_may_have_several_lengths(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("ranks_pass_shards_of_several_lengths")
     assert all(each == losses[0] for each in losses)
+
+
+@on_two
+def test_results_beside_the_loss_are_gathered_sharded_or_local(plays: Any, ranks: int) -> None:
+    layouts = plays(ranks).values("results_beside_the_loss_are_gathered_sharded_or_local")
+    assert all(each == layouts[0] for each in layouts)
+    assert set(layouts[0]) == {str(2 * ranks), str(2 * ranks + 1)}
+
+
+@on_two
+def test_evaluation_between_steps_gathers_no_parameter(plays: Any, ranks: int) -> None:
+    counts = plays(ranks).values("evaluation_between_steps_gathers_no_parameter")
+    assert all(count == counts[0] > 0 for count in counts)
 
 
 @on_two
@@ -148,3 +161,10 @@ def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(p
 def test_planned_state_goes_to_other_sites_and_to_dtensors(plays: Any, ranks: int) -> None:
     counts = plays(ranks).values("planned_state_goes_to_other_numbers_of_sites_and_to_dtensors")
     assert all(count == counts[0] > 0 for count in counts)
+
+
+@on_two
+def test_generated_tokens_are_those_of_the_plain_model(plays: Any, ranks: int) -> None:
+    pytest.importorskip("transformers")
+    tokens = plays(ranks).values("tokens_are_those_of_the_plain_model")
+    assert all(each == tokens[0] for each in tokens)

@@ -25,10 +25,13 @@ LIMIT = 150
 MODULES = {
     2: [
         *("collectives", "calibrating", "explaining", "model_state", "parameters", "sparse_relations"),
-        *("subnets", "subnets_features"),
+        *("sparse_programs", "subnets", "subnets_features"),
     ],
     3: ["equal_results", "parameters", "collectives", "disagreements", "einsums", "random_programs", "subnets"],
-    4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"],
+    4: [
+        *("equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"),
+        "sparse_programs",
+    ],
 }
 if EVERYTHING:
     MODULES[2] += ["equal_results", "einsums", "random_programs"]
@@ -238,6 +241,26 @@ def test_a_rank_lost_while_moves_are_under_way_is_named(
     assert [losses[f"{scene}.{rank}"]["mapped"] for rank in (0, 1)] == [0, 0]
 
 
+@pytest.mark.parametrize("moment", ["between_sizes_and_entries", "among_entries"])
+@pytest.mark.parametrize(
+    ("loss", "end", "text"),
+    [
+        ("killed", "SIGKILL", "broadcast t2: lost site 2: connection closed"),
+        ("stopped", "stopped", r"broadcast t2: lost site 2: silent for \d+\.\d s"),
+    ],
+)
+def test_a_rank_lost_in_a_move_of_sparse_arrays_is_named(
+    losses: dict[str, Any], loss: str, end: str, text: str, moment: str
+) -> None:
+    scene = f"{loss}_{moment}"
+    check_survivors(losses, scene, 2, text)
+    assert losses[f"{scene}.exits"][2] == end
+    assert losses[f"{scene}.2"]["sizes"] == [True, True]  # the others were past them
+    for rank in (0, 1):
+        assert losses[f"{scene}.{rank}"]["sent"]
+        assert losses[f"{scene}.{rank}"]["mapped"] == 0
+
+
 def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_goes_on(losses: dict[str, Any]) -> None:
     check_survivors(
         losses, "raises_in_a_run_and_goes_on", 1, "shuffle t2: lost site 1: it failed: .*function raised ValueError: no"
@@ -356,6 +379,12 @@ def test_sparse_relations_and_operands_on_a_group_give_what_dense_torch_gives(pl
     assert len({tuple(losses) for losses in plays(ranks).values("models_with_sparse_buffers_train")}) == 1
 
 
+@sizes_of("sparse_programs")
+def test_random_sparse_programs_on_a_group_have_the_values_of_dense_evaluation(plays: Any, ranks: int) -> None:
+    for moved in plays(ranks).values("random_sparse_programs_have_the_values_of_dense_evaluation"):
+        assert min(moved.values()) >= 10, moved
+
+
 @sizes_of("parameters")
 def test_parameters_of_a_group_are_written_and_drawn_as_torchs(plays: Any, ranks: int) -> None:
     assert min(plays(ranks).values("parameters_are_written_as_torch_writes_them")) == 36
@@ -400,6 +429,24 @@ def test_weights_that_rest_move_while_others_train(plays: Any, ranks: int) -> No
     for name, text, _ in plays(ranks).values("an_error_of_weights_that_move_ends_the_round"):
         assert name == "TransportError"
         assert text.startswith("IST: no exchange of neurons: shuffle t1: lost site 1; where a site is lost")
+
+
+@sizes_of("subnets")
+def test_subnets_that_have_ended_leave_no_threads_or_groups(plays: Any, ranks: int) -> None:
+    for left in plays(ranks).values("a_training_that_has_ended_leaves_nothing_running"):
+        threads, groups = zip(*left, strict=True)
+        assert list(threads) == sorted(threads, reverse=True)  # those of earlier scenes end when they are garbage
+        assert len({*groups}) == 1
+
+
+@sizes_of("subnets_features")
+def test_a_file_of_weights_is_read_on_all_ranks_or_refused_on_all(plays: Any, ranks: int) -> None:
+    first, *others = plays(ranks).values("weights_in_a_file_go_on_and_a_rank_that_does_not_see_it_is_named")
+    assert first[0] == "FileNotFoundError"
+    assert others
+    for name, text in others:
+        assert name == "TransportError"
+        assert "FileNotFoundError" in text
 
 
 @sizes_of("subnets")

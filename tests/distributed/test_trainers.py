@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from forks import Forks
 from launch import torchrun
-from training import rare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -67,7 +66,7 @@ def same(found: dict[int, float], expected: list[float], first: int) -> None:
 
 @pytest.mark.parametrize(
     ("library", "example", "pieces"),
-    [rare("accelerate", "hf_accelerate.py", 64), rare("lightning", "lightning_strategy.py", 32)],
+    [("accelerate", "hf_accelerate.py", 64), ("lightning", "lightning_strategy.py", 32)],
 )
 def test_a_loop_of_another_library_goes_on_from_its_checkpoint(
     forks: Forks, library: str, example: str, pieces: int, tmp_path: Path

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.failures import failures_named
 from joinsum.capture.planned_program import PlannedProgram, StoredInputs
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
@@ -140,6 +141,7 @@ class DistributedExecutable:
         self._plans.insert(0, (stored, program))
         return program
 
+    @failures_named()
     def _recorded(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
         """The program for inputs of these types; the same on every rank, or an error on all of them."""
         with self._here.preparing("capture"):
@@ -148,6 +150,7 @@ class DistributedExecutable:
             program = None if like is None else like.known.resized(like.sizes, inputs, lambda: self.graph)
         return self._searched(inputs) if program is None else self._agreed(program)
 
+    @failures_named()
     def _searched(self, stored: StoredInputs) -> PlannedProgram:
         """The same, with a plan that is searched for at its first use."""
         with self._here.preparing("capture"):

@@ -226,9 +226,11 @@ class PlannedProgram(PlannedGraph):
         if len(recorded.vertices) <= _SEARCHED_TWICE:
             decomposed = recorded.graph(self._stay)
             undecomposed = decomposed.with_undecomposed_calls()
-            many = len(recorded.vertices) > _SEARCHED
-            if undecomposed != decomposed and (many or _work(decomposed) > _MORE_WORK * _work(undecomposed)):
-                graphs.append(_binary(self.context, undecomposed))
+            if undecomposed != decomposed:
+                undecomposed = _binary(self.context, undecomposed)
+                many = len(recorded.vertices) > _SEARCHED
+                if many or _work(self.core) > _MORE_WORK * _work(undecomposed):
+                    graphs.append(undecomposed)
         baselines = None if self._baselines is None else self._baselines.warm_starts
         choices: list[_Chosen] = []
         for graph in graphs:

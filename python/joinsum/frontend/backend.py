@@ -24,7 +24,7 @@ from joinsum.frontend.saved_tensors import (
     memory_of,
     separate_results,
 )
-from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.errors import capturing, compiling, compiling_for_torch
 from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.sizes import GraphBySize, Make, Sizes
 from joinsum.frontend.tracing.torch_internals import (
@@ -100,6 +100,11 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: 
 
     Warns at graph breaks: torch runs the code between the graphs.
     """
+    with compiling_for_torch("compile"):
+        return _by_backend(gm, example_inputs, options)
+
+
+def _by_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: dict[str, Any]) -> Callable[..., Any]:
     own = dict(options.pop("options", None) or {})
     replicate = names_of_operators("compile", own.pop("replicate", ()))
     if options or own:
@@ -109,7 +114,7 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: 
         warnings.warn(
             f"compile: not one graph: at {place}; torch runs the code between the graphs, undivided in every process; "
             "fullgraph=True raises instead, with the reason",
-            stacklevel=2,
+            stacklevel=3,
         )
     return ForwardAndBackward(gm, example_inputs, replicate=replicate).call
 
@@ -176,8 +181,9 @@ class ForwardAndBackward:
 
     def choose(self, sizes: Sizes) -> None:
         """Makes the programs for these sizes those of `programs`, without a run."""
-        for each in self._passes:
-            each.at(sizes)
+        with compiling():
+            for each in self._passes:
+                each.at(sizes)
 
     def _forward(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], saved: frozenset[int]) -> Callable[..., Any]:
         known = self._names if len(self._names) == len(inputs) else None
@@ -237,9 +243,16 @@ class ForwardAndBackward:
     def _added(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], make: Make[_Pass]) -> Callable[..., Any]:
         made = GraphBySize(gm, inputs, make)
         if not self._waits:
-            _ = made.latest
+            with compiling():
+                _ = made.latest
         self._passes.append(made)
-        return lambda args: made.of(args).run(args)
+
+        def run(args: list[Any]) -> Any:
+            with compiling():
+                program = made.of(args)
+            return program.run(args)
+
+        return run
 
 
 class _Pass:

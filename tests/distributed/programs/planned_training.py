@@ -160,6 +160,67 @@ def ranks_pass_shards_of_several_lengths() -> list[float]:
     return losses
 
 
+def with_scores(scores: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """A loss with results whose first axis is the batch's, and one of another axis."""
+    right = scores.argmax(1) == target
+    return {"loss": CASES["mlp"].loss(scores, target), "scores": scores, "right": right, "mean": scores.mean(0)}
+
+
+@scene(SCENES)
+def results_beside_the_loss_are_gathered_sharded_or_local() -> dict[str, str]:
+    """Of equal shards, unequal ones, and equal ones again; returns the layout of the scores that stay distributed."""
+    begin()
+    data = [batches("mlp", 1, n=n)[0] for n in (2 * ranks(), 2 * ranks() + 1, 2 * ranks())]
+    counts = [[2] * ranks(), shares(2 * ranks() + 1), [2] * ranks()]
+    layouts = {}
+    for outputs in (None, "gathered", "sharded", "local") if EVERYTHING else ("gathered", "sharded", "local"):
+        plain, planned = new_model("mlp"), new_model("mlp")
+        optimizer = sgd(plain.parameters())
+        step = joinsum.train_step(planned, with_scores, sgd(planned.parameters()), data="sharded", outputs=outputs)
+        for (x, y), each in zip(data, counts, strict=True):
+            own = slice(sum(each[: rank()]), sum(each[: rank() + 1]))
+            wanted = {name: value.detach() for name, value in with_scores(plain(x), y).items()}
+            train_by_torch(plain, CASES["mlp"].loss, optimizer, [(x, y)])
+            found = step(x[own], y[own])
+            assert found.keys() == wanted.keys()
+            for name in ("scores", "right", "mean"):
+                assert isinstance(found[name], DistributedTensor) is (outputs == "sharded"), (outputs, name)
+            if outputs == "sharded":
+                layouts[str(len(y))] = str(found["scores"].physical_type)
+                found = {name: value if name == "loss" else value.full_tensor() for name, value in found.items()}
+            elif outputs == "local":
+                wanted |= {name: wanted[name][own] for name in ("scores", "right")}
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        joinsum.gather(planned)
+        same(planned, plain, 1e-5)
+    return layouts
+
+
+@scene(SCENES)
+def evaluation_between_steps_gathers_no_parameter() -> int:
+    """Returns how many parameters have no copy of all of their elements on a rank."""
+    begin()
+    plain, planned = new_model("mlp"), new_model("mlp")
+    loss, ((x, y), (other, _)) = CASES["mlp"].loss, batches("mlp", 2, n=2 * ranks())
+    step = joinsum.train_step(planned, loss, sgd(planned.parameters()))
+    step(x, y)
+    train_by_torch(plain, loss, sgd(plain.parameters()), [(x, y)])
+    gathered: list[Tensor] = []
+    original = DistributedTensor.unsharded
+
+    def noting(tensor: DistributedTensor) -> Tensor:
+        gathered.append(tensor)
+        return original(tensor)
+
+    with patch.object(DistributedTensor, "unsharded", noting), torch.no_grad():
+        found = [step.evaluate(other), planned(other)]
+    states = {id(each) for each in planned.parameters()}
+    assert not [each for each in gathered if id(each) in states or each.shape != found[0].shape]
+    for each in found:
+        torch.testing.assert_close(each, plain(other).detach(), rtol=1e-5, atol=1e-6)
+    return len(divided(planned))
+
+
 @scene(SCENES)
 def shards_of_other_widths_are_refused() -> tuple[str, str, float]:
     begin()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from joinsum import DistributedTensor
 from joinsum.base.errors import CheckpointError
+from joinsum.distributed import safetensors
 from joinsum.distributed.distributed_tensor import gathered, replace_tensor
 from models import CASES, batches, new_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from training import CUTTING, EVERYTHING, cut_type, divided
 
@@ -271,6 +273,166 @@ def test_files_of_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         joinsum.load_safetensors(tmp_path / "none", other)
     assert all((p == 1).all() for p in other.parameters())
+
+
+def test_texts_are_written_beside_weights(tmp_path: Path) -> None:
+    path, model = tmp_path / "model.safetensors", new_model("gpt")  # its head has the embedding's weights
+    joinsum.save_safetensors(path, model, {"epoch": "3", "note": "ä"})
+    assert joinsum.load_safetensors(path, new_model("gpt")) == {"epoch": "3", "note": "ä"}
+    joinsum.save_safetensors(path, model)
+    assert joinsum.load_safetensors(path, model) == {}
+    for metadata, cause in (
+        ({"epoch": 3}, "are texts"),
+        ({"head.weight": ""}, "another name"),
+        ({"format": "np"}, "another name"),
+    ):
+        with pytest.raises(CheckpointError, match=cause):
+            joinsum.save_safetensors(path, model, metadata)
+
+
+def in_files(folder: Path, model: nn.Module, files: int) -> None:
+    """Writes weights as Hugging Face's `save_pretrained` does for large models: several files and their index."""
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())  # a shared one once
+    places = {name: f"model-{i % files + 1:05}-of-{files:05}.safetensors" for i, name in enumerate(tensors)}
+    for file in set(places.values()):
+        save_file(
+            {name: tensors[name].detach() for name in tensors if places[name] == file}, folder / file, {"format": "pt"}
+        )
+    index = {"metadata": {"total_size": sum(x.nbytes for x in tensors.values())}, "weight_map": places}
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("name", ["cnn", "gpt"])
+@pytest.mark.parametrize("sites", [None, 1, 4])
+def test_weights_in_several_files_are_read_from_their_folder_or_index(
+    name: str, sites: int | None, tmp_path: Path
+) -> None:
+    wanted = {key: x.clone() for key, x in new_model(name).state_dict().items()}
+    in_files(tmp_path, new_model(name), 3)
+    for path in (tmp_path, tmp_path / INDEX):
+        model = new_model(name) if sites is None else on_sites(new_model(name), sites)
+        assert joinsum.load_safetensors(path, filled(model, 0.0)) == {}
+        assert all(torch.equal(gathered(x), wanted[key]) for key, x in model.state_dict().items())
+
+
+def test_a_folder_with_one_file_is_read(tmp_path: Path) -> None:
+    joinsum.save_safetensors(tmp_path / "model.safetensors", filled(nn.Linear(2, 3), 2.0))
+    model = nn.Linear(2, 3)
+    joinsum.load_safetensors(tmp_path, model)
+    assert all((p == 2).all() for p in model.parameters())
+
+
+def test_blocks_of_inner_factors_other_dtypes_and_scalars_are_read(tmp_path: Path) -> None:
+    joinsum.init(sites=4)
+    model = nn.ParameterDict({"heads": torch.randn(6, 8), "number": torch.tensor(3.0), "none": torch.ones(0, 4)})
+    save_file({name: x.detach() for name, x in model.items()}, tmp_path / "model.safetensors")
+    wanted = {name: x.detach().clone() for name, x in model.items()}
+    heads = joinsum.relation(torch.zeros(6, 2, 4, dtype=torch.float64), parts=(1, 1, 4)).stored()
+    stored = DistributedTensor(heads, (6, 8))  # each site has a quarter of each head
+    replace_tensor(model["heads"], stored)
+    joinsum.load_safetensors(tmp_path, filled(model, 0.0))
+    assert torch.equal(gathered(model["heads"]), wanted["heads"].double())
+    assert all(torch.equal(model[name], wanted[name]) for name in ("number", "none"))
+
+
+def damaged(folder: Path, how: str) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    places = index["weight_map"]
+    last = folder / max(places.values())
+    if how == "cut off":
+        last.write_bytes(last.read_bytes()[:-9])
+    elif how == "missing":
+        del places["1.bias"]
+        kept = {name: x for name, x in load_file(last).items() if name != "1.bias"}
+        save_file(kept, last)
+    elif how == "other shapes":
+        save_file({name: x[:1].clone() for name, x in load_file(last).items()}, last)
+    elif how == "in two files":
+        save_file(load_file(last) | load_file(folder / min(places.values())), last)
+    elif how == "not where the index says":
+        places["0.weight"] = last.name
+    elif how == "not an index":
+        index = {"weight_map": [1]}
+    else:
+        (folder / "elsewhere").mkdir()
+        last.rename(folder / "elsewhere" / last.name)
+        name = f"elsewhere/{last.name}" if how == "outside of its folder" else str(folder / "elsewhere" / last.name)
+        index["weight_map"] = {key: name if file == last.name else file for key, file in places.items()}
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+DAMAGES = ["cut off", "missing", "other shapes", "in two files", "not where the index says", "not an index"]
+
+
+@pytest.mark.parametrize("how", [*DAMAGES, "outside of its folder", "outside of its folder, absolute"])
+def test_several_files_of_which_one_does_not_fit_are_refused_and_nothing_changes(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    in_files(folder, nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), 2)
+    damaged(folder, how)
+    model = filled(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), 7.0)
+    with pytest.raises(CheckpointError, match=how.partition(",")[0]):
+        joinsum.load_safetensors(folder, model)
+    assert all((p == 7).all() for p in model.parameters())
+
+
+def test_a_file_of_the_index_that_is_missing_raises_as_open_does(tmp_path: Path) -> None:
+    in_files(tmp_path, nn.Linear(2, 3), 2)
+    next(tmp_path.glob("model-00002*")).unlink()
+    model = filled(nn.Linear(2, 3), 7.0)
+    with pytest.raises(FileNotFoundError, match="model-00002-of-00002"):
+        joinsum.load_safetensors(tmp_path, model)
+    assert all((p == 7).all() for p in model.parameters())
+
+
+def test_a_model_without_memory_is_refused(tmp_path: Path) -> None:
+    joinsum.save_safetensors(tmp_path / "model.safetensors", nn.Linear(2, 3))
+    with pytest.raises(joinsum.PlanError, match=r"first=weight, count=2; call joinsum\.distribute"):
+        joinsum.load_safetensors(tmp_path, nn.Linear(2, 3, device="meta"))
+
+
+def test_of_a_distributed_tensor_only_the_ranges_of_its_blocks_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joinsum.init(sites=4)
+    model = nn.ParameterDict({"weight": torch.randn(8, 5), "bias": torch.randn(8)})
+    joinsum.save_safetensors(tmp_path / "model.safetensors", model)
+    wanted = {name: x.detach().clone() for name, x in model.items()}
+    on_sites(model, 4)
+    read: list[int] = []
+
+    class Counting:
+        """An opened file that notes how many elements each reading takes."""
+
+        def __init__(self, opened: Any, name: str) -> None:
+            self._opened, self._name = opened, name
+
+        def __getattr__(self, name: str) -> Any:
+            assert name != "get_tensor"
+            return getattr(self._opened, name)
+
+        def get_slice(self, name: str) -> Any:
+            return Counting(self._opened.get_slice(name), name)
+
+        def __getitem__(self, ranges: Any) -> Tensor:
+            found: Tensor = self._opened[ranges]
+            read.append(found.numel())
+            return found
+
+    opened = safetensors._opened
+
+    @contextmanager
+    def counting(path: Path) -> Iterator[Any]:
+        with opened(path) as source:
+            yield Counting(source, "")
+
+    monkeypatch.setattr(safetensors, "_opened", counting)
+    joinsum.load_safetensors(tmp_path, filled(model, 0.0))
+    assert sorted(read) == [2] * 4 + [10] * 4  # of each site its quarter
+    assert all(torch.equal(gathered(model[name]), wanted[name]) for name in wanted)
 
 
 def test_the_note_of_a_checkpoint_can_be_read_by_others(tmp_path: Path) -> None:

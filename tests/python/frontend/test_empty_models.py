@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from joinsum.frontend import empty_models
 from joinsum.frontend.tracing.module_contents import ModuleTensors
 from torch import nn
-from training import CUTTING
+from training import CUTTING, divided
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +130,53 @@ def test_a_model_on_meta_runs_after_its_values_are_loaded(how: str, tmp_path: Pa
         joinsum.save_checkpoint(tmp_path, plain)
         joinsum.load_checkpoint(tmp_path, model)
     torch.testing.assert_close(model(x), plain(x))
+
+
+def held_beyond_the_end(work: Callable[[], object]) -> int:
+    """Bytes of torch's memory that a function holds at most, beyond those that it leaves."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = work()
+    events = [x for x in profiler.profiler.kineto_results.events() if x.name() == "[memory]"]
+    held = list(itertools.accumulate(x.nbytes() for x in sorted(events, key=lambda x: x.start_ns())))
+    assert held
+    del result
+    return max(held) - held[-1]
+
+
+def test_a_model_of_transformers_is_built_and_loaded_without_one_process_holding_it_whole(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    joinsum.init(sites=3, cluster=joinsum.Cluster("slow sites, faster links", 1e6, 1e12, 1e-9))
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "vocab_size": 32, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(**sizes, num_hidden_layers=2, use_cache=False)
+
+    def built(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return transformers.LlamaForCausalLM(config)
+
+    ids = torch.randint(32, (1, 4))  # one sample: the weights are divided, not the batch
+    plain, other, models = built(3), built(4), []
+    whole = sum(p.nbytes for p in plain.parameters())
+
+    def distributed() -> None:
+        with joinsum.init_empty():
+            models.append(built(3))
+        assert all(p.is_meta for p in models[0].parameters())
+        joinsum.distribute(models[0], (), {"input_ids": ids, "labels": ids})
+
+    assert held_beyond_the_end(lambda: built(3) and None) > whole  # a plain model, freed
+    assert held_beyond_the_end(distributed) < whole / 2
+    (model,) = models
+    for (name, p), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(joinsum.DistributedTensor.full_tensor(p), wanted), name
+    assert len(divided(model)) > 6
+    other.save_pretrained(tmp_path, max_shard_size=whole // 6)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 5
+    # What torch maps of a file counts as held.
+    assert held_beyond_the_end(lambda: joinsum.load_safetensors(tmp_path, model)) < whole / 2
+    for (name, p), wanted in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(joinsum.DistributedTensor.full_tensor(p), wanted), name
+    found, wanted = model(input_ids=ids, labels=ids), other(input_ids=ids, labels=ids)
+    torch.testing.assert_close(found.loss, wanted.loss)
 
 
 def test_a_step_of_a_model_on_meta_without_values_is_refused() -> None:

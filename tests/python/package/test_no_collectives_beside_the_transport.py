@@ -46,6 +46,7 @@ ALLOWED = {
     ),
     "distributed/checkpoint_files.py": ({"checkpoint"}, "DCP's reader of files, checked"),
     "distributed/dcp_blocks.py": ({"checkpoint"}, "the types in which DCP asks for blocks"),
+    "distributed/safetensors.py": ({"checkpoint"}, "the types in which DCP asks for blocks"),
 }
 
 

@@ -163,9 +163,29 @@ def _rms_norm_to_input(application: Application) -> Results:
 
 # --- group norm -------------------------------------------------------------------------------------------------------
 
-_GROUP_NORM = Form("n c *s, c, c -> n c *s, n g, n g", "c *s g", sizes={"N": "n"}, flops="8 n c *s")
-_GROUP_NORM_TO_INPUT = Form("n c *s, n c *s, n g, n g, c -> n c *s", "c *s g", sizes={"n": "n"}, flops="12 n c *s")
-_GROUP_NORM_TO_AFFINE = Form("n c *s, n c *s, n g, n g -> c, c", "c *s g", "n=add", sizes={"n": "n"}, flops="6 n c *s")
+# A site has whole groups, of which `k` channels each are not divided; `group` is the number of its own groups.
+_GROUP_NORM = Form(
+    "n (g k) *s, (g k), (g k) -> n (g k) *s, n g, n g",
+    "k *s",
+    sizes={"N": "n", "C": "(g k)"},
+    counts={"group": "g"},
+    flops="8 n g k *s",
+)
+_GROUP_NORM_TO_INPUT = Form(
+    "n (g k) *s, n (g k) *s, n g, n g, (g k) -> n (g k) *s",
+    "k *s",
+    sizes={"n": "n", "c": "(g k)"},
+    counts={"group": "g"},
+    flops="12 n g k *s",
+)
+_GROUP_NORM_TO_AFFINE = Form(
+    "n (g k) *s, n (g k) *s, n g, n g -> (g k), (g k)",
+    "k *s",
+    "n=add",
+    sizes={"n": "n", "c": "(g k)"},
+    counts={"group": "g"},
+    flops="6 n g k *s",
+)
 
 
 def _group_norm_backward(application: Application) -> Results:
@@ -276,7 +296,11 @@ ROWS = rows(
     Entry("joinsum::rms_norm_grad_input", _rms_norm_to_input, f"`{_RMS_NORM_TO_INPUT.pattern}`; {_OF_SHARDS}"),
     Entry("joinsum::rms_norm_grad_weight", _RMS_NORM_TO_WEIGHT),
     Entry("native_group_norm", _GROUP_NORM),
-    Entry("native_group_norm_backward", _group_norm_backward, "the input's gradient; the others reduce the batch"),
+    Entry(
+        "native_group_norm_backward",
+        _group_norm_backward,
+        "by batch and groups; the gradients of weight and bias reduce the batch",
+    ),
     Entry(
         "_native_batch_norm_legit_functional _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training",
         _batch_norm,

@@ -10,23 +10,29 @@ from contextlib import contextmanager
 import torch
 
 from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
+from joinsum.capture.failures import failure
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.module_errors import refusal_of_torch
 from joinsum.frontend.tracing.rejected_operators import RejectedOperator, rejected_operators
 from joinsum.frontend.tracing.torch_internals import (
     BackendCompilerFailed,
+    HandledByDynamo,
     RefusedByDynamo,
     TorchRuntimeError,
     is_transforming,
+    unwrapped,
 )
 from joinsum.frontend.tracing.user_code import place_in
 
-__all__ = ["capturing"]
+__all__ = ["capturing", "compiling", "compiling_for_torch"]
 
 _REMEDY = (
     "the function must be one graph: write branches on tensors' values with torch.where, and move what is no tensor "
     "operation out of the captured function; call the model once before if its first call does more than later ones"
 )
+
+_LEFT_TO_TORCH: tuple[type[Exception], ...] = (Warning, *HandledByDynamo)
+_UNCHANGED: tuple[type[Exception], ...] = (Error, *_LEFT_TO_TORCH)
 
 # What Dynamo says; what an error of ours says of it, with the groups of the first; whether capture alone asks for other
 # code, or what was captured fails without it, too.
@@ -59,6 +65,9 @@ _SENTENCES = (
     ),
     (r"unsupported operator: (\w+)\.(\w+)", "torch cannot trace this operator: operator={0}::{1}", False),
     (r"trace method `(\w+)` of class `(\w+)`", "a method cannot be captured: {1}.{0}", True),
+    (r"^Invalid call to __build_class__", "a class is defined in the captured code", True),
+    (r"^Unsupported Tensor\.requires_grad_\(\) call", "a tensor's requires_grad is changed", True),
+    (r"op returned non-Tensor(?s:.*?)target: (\w+)", "a call returns no tensor: {0}", True),
 )
 _SYMBOL = re.compile(r"\bs\d+\b")  # an extent of any size
 _HINT = re.compile(r"\bs\d+: hint = (\d+)")
@@ -96,9 +105,8 @@ def _translated(who: str, model: torch.nn.Module | None, rejected: RejectedOpera
     try:
         yield
     except BackendCompilerFailed as error:
-        if isinstance(error.inner_exception, Error):
-            raise _as_raised(error.inner_exception) from None
-        raise
+        found = failure(who, error.inner_exception)
+        raise found from found.__cause__
     except RefusedByDynamo as error:
         inner = _own_error(error)
         if inner is not None:
@@ -116,10 +124,28 @@ def _translated(who: str, model: torch.nn.Module | None, rejected: RejectedOpera
         raise CaptureError(f"{who}: {said}{_place(str(error))}{remedy}") from error
 
 
-def _as_raised(error: Error) -> Error:
-    """joinsum's own error, without what torch.fx has added to its text: the call in the graph that it ran."""
-    error.args = (str(error).partition("\n\nWhile executing ")[0], *error.args[1:])
-    return error
+@contextmanager
+def compiling(who: str = "capture") -> Iterator[None]:
+    """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged;
+    also torch's, where Dynamo handles them."""
+    try:
+        yield
+    except _UNCHANGED:
+        raise
+    except Exception as error:
+        raise failure(who, error) from error
+
+
+@contextmanager
+def compiling_for_torch(who: str) -> Iterator[None]:
+    """The same in a backend of torch.compile; torch does not wrap these errors in its own."""
+    try:
+        yield
+    except _LEFT_TO_TORCH:
+        raise
+    except Exception as error:
+        found = failure(who, error)
+        raise unwrapped(found) from found.__cause__
 
 
 def _own_error(error: BaseException | None) -> Error | None:
@@ -157,7 +183,7 @@ def _reason(text: str, sizes: Mapping[str, str]) -> tuple[str, bool]:
             said = _with_sizes(_unquoted(found.groupdict().get("said") or ""), sizes)
             return sentence.format(*found.groups(), said=said), ours
     first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
-    return f"this cannot be captured: {first}", True
+    return f"torch cannot capture what this line does: refusal={first}", True
 
 
 def _unquoted(arguments: str) -> str:

@@ -22,9 +22,12 @@ from torch._dynamo.exc import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
     InternalTorchDynamoError,
+    ShortenTraceback,
+    TorchDynamoException,
     TorchRuntimeError,
     Unsupported,
     UserError,
+    exceptions_allowed_to_be_fallback,
 )
 from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, TensorPropertySource
 from torch._guards import ChainedSource, TracingContext
@@ -35,7 +38,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 
-from joinsum.base.errors import CaptureError
+from joinsum.base.errors import CaptureError, Error
 from joinsum.capture.decompositions.attention import GPU_ATTENTION
 from joinsum.capture.decompositions.composed import COMPOSED
 from joinsum.capture.decompositions.random_draws import RANDOM_DRAWS
@@ -51,6 +54,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensors",
     "GraphCompiler",
+    "HandledByDynamo",
     "RefusedByDynamo",
     "TorchRuntimeError",
     "aot_compile",
@@ -67,6 +71,7 @@ __all__ = [
     "module_of",
     "placeholder_names",
     "tracing_all",
+    "unwrapped",
     "with_own_code",
     "without_collections",
     "wrap_checkpointed",
@@ -74,6 +79,9 @@ __all__ = [
 
 # Errors of Dynamo for a program that cannot be captured as one graph.
 RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
+
+# What Dynamo handles itself where compiling a graph raises it, as by a graph break.
+HandledByDynamo: tuple[type[Exception], ...] = (TorchDynamoException, *exceptions_allowed_to_be_fallback)
 
 # Takes a graph of ATen operators, its example inputs, and the positions of results that only the backward pass reads;
 # returns a function of the list of inputs, which it may empty.
@@ -382,6 +390,35 @@ def wrap_checkpointed(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) 
 
     checkpoint._checkpoint_without_reentrant_generator = without_reentrance  # type: ignore[assignment]
     checkpoint.CheckpointFunction = Reentrant  # type: ignore[misc]
+
+
+class _Unwrapped(ShortenTraceback):
+    """What Dynamo raises as it is where a backend raises it. Dynamo adds to its `args`, but not to its text."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(str(error), first_useful_frame=None)
+        self._plain = type(error), str(error)
+
+    def __str__(self) -> str:
+        return self._plain[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._plain[0], (self._plain[1],)
+
+    def remove_dynamo_frames(self) -> Any:
+        raise self  # Dynamo would raise it without its cause
+
+
+@functools.cache
+def _unwrapped_class(kind: Any) -> type[Any]:
+    return type(kind.__name__, (_Unwrapped, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def unwrapped(error: Error) -> Error:
+    """The error as one of its class that a backend of torch.compile may raise: torch does not wrap it in its own."""
+    kind: Any = type(error)
+    found: Error = _unwrapped_class(kind)(error)
+    return found.with_traceback(error.__traceback__)
 
 
 class FakeTensors:

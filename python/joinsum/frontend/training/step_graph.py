@@ -19,6 +19,7 @@ from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.program import Outcome, Program, keep_labels, lift_effects
+from joinsum.frontend.tracing.errors import compiling
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
 from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
@@ -86,9 +87,11 @@ class StepGraph(Captured):
         self._by_size = GraphBySize(gm, inputs, _StepOfSize)
         return self._execute
 
+    @compiling("train_step")
     def choose(self, sizes: Sizes) -> None:
         self._by_size.at(sizes)
 
+    @compiling("train_step")
     def _program(self) -> _StepProgram:
         """The program for the current arguments and the sizes of the current call."""
         arguments, step = self._capture.arguments(), self._by_size.latest

@@ -194,6 +194,20 @@ def test_running_statistics_are_those_of_the_global_batch() -> None:
     same(model, plain, 1e-5)
 
 
+def test_products_of_three_tensors_stand_beside_a_norm() -> None:
+    """Forms with and without decomposition are compared by their work, of which products of two have one alone."""
+    x, weight = drawn((4, 6), (3, 6, 6))
+
+    def function(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.einsum("ab,cbd,ad->ac", F.layer_norm(x, (6,)), weight, x)
+
+    joinsum.init(sites=2, cluster=CUTTING, plan_cache=False)
+    torch._dynamo.reset()
+    result = gradients(torch.compile(function, backend="joinsum", fullgraph=True), [x, weight])
+    for one, other in zip(result, gradients(function, [x, weight]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-5)
+
+
 # --- the vocabulary ---------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import joinsum
 import pytest
 import torch
+from joinsum.capture.record import _Tracer
+from joinsum.frontend.tracing import errors
 from torch import Tensor, nn
 
 
@@ -90,6 +94,17 @@ def disabled(x: Tensor, _: Layer) -> Tensor:
     return plain(x)
 
 
+def defining(x: Tensor, _: Layer) -> Tensor:
+    class Own:
+        pass
+
+    return x
+
+
+def storing(x: Tensor, _: Layer) -> Any:
+    return x.storage().size() + x
+
+
 SAID = {
     raising: ("the code raises ValueError: one of 'a' and \"b\"", "raise ValueError", False),
     other_arguments: ("a call does not fit the arguments of the function: forward", "scale=2", False),
@@ -103,6 +118,8 @@ SAID = {
     reading: ("a tensor's values are read: tolist", "x.tolist()", True),
     locking: ("a call is no tensor operation: _thread.allocate_lock", "threading.Lock()", True),
     disabled: ("a function is marked with torch.compiler.disable", "plain(x)", True),
+    defining: ("a class is defined in the captured code", "class Own", True),
+    storing: ("a call returns no tensor: storage", "x.storage()", True),
     by_class: ("a method cannot be captured: str.startswith", "startswith", True),
 }
 
@@ -137,6 +154,65 @@ def test_it_says_what_in_the_users_code_is_at_fault(then: Callable[[Tensor, Laye
         assert first < int(place.partition(" ")[0]) <= first + 3
         assert code in place.partition("code=")[2]
     assert caught.value.__cause__ is not None  # torch's own account
+
+
+def test_a_refusal_that_is_not_known_has_the_line_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_SENTENCES", ())
+    with pytest.raises(joinsum.CaptureError) as caught:
+        joinsum.compile(Layer(printing))(torch.ones(2, 4))
+    assert re.fullmatch(
+        r"compile: torch cannot capture what this line does: refusal=.+: at \S+test_errors\.py:\d+ in printing, "
+        r"code=print\(x\.shape\); the function must be one graph: .*",
+        str(caught.value),
+    )
+
+
+FAILING: dict[str, Callable[[Layer], Callable[[Tensor], Any]]] = {
+    **WAYS,
+    "distribute": lambda model: joinsum.distribute(model, torch.ones(2, 4)),
+    "torch.compile": lambda model: torch.compile(model, backend="joinsum", fullgraph=True),
+}
+
+
+def doubling(x: Tensor, _: Layer) -> Tensor:
+    return x.tanh() * 2
+
+
+@pytest.mark.parametrize("way", FAILING)
+def test_a_failure_of_ours_is_an_error_of_capture_with_line_operator_and_cause(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = AttributeError("'Slot' object has no attribute 'detach'")
+    recorded = _Tracer._called
+
+    def failing(tracer: Any, node: torch.fx.Node) -> Any:
+        if node.target is torch.ops.aten.tanh.default:
+            raise broken
+        return recorded(tracer, node)
+
+    monkeypatch.setattr(_Tracer, "_called", failing)
+    with pytest.raises(joinsum.CaptureError) as caught:
+        FAILING[way](Layer(doubling))(torch.ones(2, 4))
+    assert re.fullmatch(
+        r"\w+: no program can be made of the captured code: cause=AttributeError: 'Slot' object has no attribute "
+        r"'detach', operator=aten\.tanh\.default, at=File \"\S+test_errors\.py\", line \d+, in doubling: "
+        r"return x\.tanh\(\) \* 2; the code may be right, .* report it with this message; .*",
+        str(caught.value),
+    )
+    assert caught.value.__cause__ is broken
+
+
+def test_torchs_compiler_raises_our_errors_without_its_own_around_them() -> None:
+    run = torch.compile(lambda x: torch.special.bessel_j0(x) + 1, backend="joinsum", fullgraph=True)
+    with pytest.raises(joinsum.CaptureError) as caught:
+        run(torch.eye(3))
+    assert re.fullmatch(
+        r"capture: there is no rule for this operator: operator=aten::special_bessel_j0.*", str(caught.value)
+    )
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (joinsum.CaptureError, str(caught.value))
+    with pytest.raises(joinsum.PlanError, match=r"^compile: the backend has one option, replicate"):
+        torch.compile(torch.tanh, backend="joinsum", options={"other": 1})(torch.eye(3))
 
 
 def small() -> nn.Sequential:

@@ -1,0 +1,59 @@
+"""Errors of Python in making a program of captured code, as errors of capture that name the user's line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import fx
+
+from joinsum.base.errors import CaptureError, Error
+from joinsum.capture.recording.application import source_line
+
+__all__ = ["failure", "failures_named"]
+
+# What torch.fx adds to an error's text in front of the call that raised it.
+_WHILE = "\n\nWhile executing "
+_REMEDY = (
+    "the code may be right, and joinsum or torch wrong: report it with this message; until then leave this line out of "
+    "what is captured, or run the model as plain torch"
+)
+
+
+def failure(who: str, error: Exception) -> Error:
+    """joinsum's own error, without what torch.fx has added to its text. For any other error a CaptureError, which has
+    it as its cause."""
+    said = str(error).partition(_WHILE)[0]
+    if isinstance(error, Error):
+        error.args = (said, *error.args[1:])
+        return error
+    node = _node_in(error)
+    place = "" if node is None else f", operator={node.target}, at={source_line(node)}"
+    found = CaptureError(
+        f"{who}: no program can be made of the captured code: "
+        f"cause={type(error).__name__}: {' '.join(said.split())}{place}; {_REMEDY}"
+    )
+    found.__cause__ = error
+    return found
+
+
+@contextmanager
+def failures_named(who: str = "capture") -> Iterator[None]:
+    """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged."""
+    try:
+        yield
+    except (Error, Warning):
+        raise
+    except Exception as error:
+        raise failure(who, error) from error
+
+
+def _node_in(error: BaseException) -> fx.Node | None:
+    """The node of a graph that was read where the error was raised: a local variable, the innermost one."""
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for name in ("node", "n"):  # n in torch's interpreter of graphs
+            value = frame.f_locals.get(name)
+            found = value if isinstance(value, fx.Node) else found
+    return found
