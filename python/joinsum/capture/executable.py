@@ -141,19 +141,17 @@ class DistributedExecutable:
         self._plans.insert(0, (stored, program))
         return program
 
-    @failures_named()
     def _recorded(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
         """The program for inputs of these types; the same on every rank, or an error on all of them."""
-        with self._here.preparing("capture"):
+        with self._here.preparing("capture"), failures_named():
             like = self._like
             inputs = StoredInputs.of(stored, args)
             program = None if like is None else like.known.resized(like.sizes, inputs, lambda: self.graph)
         return self._searched(inputs) if program is None else self._agreed(program)
 
-    @failures_named()
     def _searched(self, stored: StoredInputs) -> PlannedProgram:
         """The same, with a plan that is searched for at its first use."""
-        with self._here.preparing("capture"):
+        with self._here.preparing("capture"), failures_named():
             program = PlannedProgram.of(self._here, self.graph, stored)
         self._known.add(program)
         return self._agreed(program)

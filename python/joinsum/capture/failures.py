@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import fx
 
 from joinsum.base.errors import CaptureError, Error
@@ -35,6 +36,7 @@ def failure(who: str, error: Exception) -> Error:
         f"cause={type(error).__name__}: {' '.join(said.split())}{place}; {_REMEDY}"
     )
     found.__cause__ = error
+    found.__dict__.update(vars(error))  # whether other sites know of it
     return found
 
 
@@ -43,7 +45,7 @@ def failures_named(who: str = "capture") -> Iterator[None]:
     """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged."""
     try:
         yield
-    except (Error, Warning):
+    except (Error, Warning, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         raise failure(who, error) from error

@@ -46,6 +46,7 @@ class Context:
     group         the process group, or None on loopback
     timeout       seconds that another site may stay silent
     caches_plans   whether plans of einsums are cached in the user's folder
+    idle_companions   contexts of the same sites that `companion` has made and nothing uses
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
+from joinsum.base.arguments import show
 from joinsum.base.errors import CheckpointError, PlanError
 from joinsum.base.files import replaced_atomically
 from joinsum.cluster.context import context
@@ -35,7 +36,7 @@ def save_safetensors(
     metadata   texts to write beside the weights, under names that are none of a tensor's
 
     A reader finds the old file or the new one. All ranks of a process group call, the first one writes.
-    Raises OSError where it cannot be written, and CheckpointError for metadata that are not texts by such names.
+    Raises OSError where it cannot be written, and PlanError for metadata that are not texts by such names.
 
     >>> import joinsum, pathlib, tempfile, torch
     >>> model = torch.nn.Linear(2, 1)
@@ -63,27 +64,46 @@ def save_safetensors(
 def _checked(metadata: dict[str, str], names: set[str]) -> dict[str, str]:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise CheckpointError(f"metadata of a safetensors file are texts: name={key!r}, value={value!r}")
+            raise PlanError(f"save_safetensors: metadata are texts: name={show(key)}, value={show(value)}")
         if key in names or key in _FORMAT:
-            raise CheckpointError(f"metadata of a safetensors file need another name: name={key!r}")
+            raise PlanError(f"save_safetensors: metadata need another name: name={show(key)}")
     return metadata
 
 
 def load_safetensors(path: str | os.PathLike[str], model: torch.nn.Module) -> dict[str, str]:
-    """Reads unsharded weights into a distributed or plain model; every rank of a process group reads the files.
-    Returns the files' metadata, without what the format itself writes there.
+    """Reads unsharded weights into a distributed or plain model; every rank of a process group reads the files, and
+    calls together with the others for a distributed one. Returns the files' metadata, without what the format itself
+    writes there.
 
-    path   a file; a folder with `model.safetensors`, or with several files and `model.safetensors.index.json`, as
+    path   a file; a folder with `model.safetensors`, or else with several files and `model.safetensors.index.json`, as
            Hugging Face's `save_pretrained` writes them; or that index itself. An index names files beside it
 
     One tensor is read after the other, and of a distributed one the ranges that this rank stores.
     Raises CheckpointError for a file that is none or is cut off, for an index that names files elsewhere, and for other
     names or shapes than the model's in all files together, all of them listed; the model then is as before. Raises
     PlanError for tensors on the device "meta", which have no memory before `joinsum.distribute`, and OSError as `open`
-    does.
+    does; of a distributed model then TransportError on the other ranks.
     """
-    files = _Files(Path(path))
     names = named_state(model)
+    if not any(isinstance(tensor, DistributedTensor) for _, _, tensor in names):
+        return _loaded(path, names, lambda: None)
+    current = context()
+
+    def together() -> None:
+        if not current.single_process:
+            current.transport.agree("load_safetensors", "the files can be read")
+
+    with current.preparing("load_safetensors"):
+        found = _loaded(path, names, together)
+    together()
+    return found
+
+
+def _loaded(
+    path: str | os.PathLike[str], names: Sequence[tuple[str, str, torch.Tensor]], checked: Callable[[], None]
+) -> dict[str, str]:
+    """Reads the files into tensors by their names and first names; `checked` is called before the first is written."""
+    files = _Files(Path(path))
     first = {name: shared for name, shared, _ in names}
     wanted = {name: tensor for name, shared, tensor in names if name == shared}
     empty = [name for name, tensor in wanted.items() if tensor.is_meta]
@@ -95,6 +115,10 @@ def load_safetensors(path: str | os.PathLike[str], model: torch.nn.Module) -> di
     saved = {first.get(name, name): str(shape) for name, (_, shape) in files.tensors.items()}
     needed = {name: str(list(tensor.shape)) for name, tensor in wanted.items()}
     check_same(f"{path}: weights of another model", saved, needed)
+    for name, (_, shape) in files.tensors.items():
+        if str(shape) != needed[first[name]]:
+            raise CheckpointError(f"{path}: weights of another model: name={name}, shape={shape}")
+    checked()
     for file in files.paths:
         with _opened(file) as source, torch.no_grad():
             for name, (own, _) in files.tensors.items():
@@ -114,9 +138,11 @@ class _Files:
     def __init__(self, path: Path) -> None:
         self.tensors: dict[str, tuple[Path, list[int]]] = {}
         self.metadata: dict[str, str] = {}
-        index = path / _INDEX if path.is_dir() else path
-        if path.is_dir() and not index.exists():
+        index = path
+        if path.is_dir():  # as transformers does, which may leave an old index there
             index = path / "model.safetensors"
+            if not index.exists() and (path / _INDEX).exists():
+                index = path / _INDEX
         places = _places(index) if index.suffix == ".json" else {}
         self.paths = sorted(set(places.values())) or [index]
         for file in self.paths:
@@ -144,8 +170,10 @@ def _places(index: Path) -> dict[str, Path]:
         places = {str(name): str(file) for name, file in names.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{index}: not an index of safetensors files: cause={error!r}") from None
+    if not places:
+        raise CheckpointError(f"{index}: not an index of safetensors files: it names no tensor")
     for file in places.values():
-        if Path(file).name != file or "\\" in file:
+        if Path(file).name != file or not file.endswith(".safetensors") or "\\" in file or "\0" in file:
             raise CheckpointError(f"{index}: a file is outside of its folder: file={file}")
     return {name: index.parent / file for name, file in places.items()}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
-from joinsum.execution.einsum import check_sparse_call
+from joinsum.execution.einsum import check_sparse_call, einsum
 from joinsum.execution.operands import autocast_dtype
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
@@ -47,7 +48,7 @@ def einsum_plan(
     query `z` over the operands `x0`, `x1`, ...: its logical queries with their estimated entries, loop nests, formats,
     and seconds to plan, compile and run. `tried_first` says which loops of their own compute the einsum where they can,
     `site_plan` how several sites divide the queries. `run(analyze=True)` runs the loop nests in this process, for the
-    true entries.
+    true entries. Calls of the plan are `joinsum.einsum` of the operands.
 
     Raises PlanError, KernelError as `joinsum.einsum`.
 
@@ -93,7 +94,8 @@ def einsum_plan(
         elif out_format not in ("auto", "dense"):
             raise PlanError(f"einsum_plan: dense operands give dense results: out_format={show(out_format)}")
     if sparse:
-        return plan_sparse_einsum(current, equation, operands, operations, out_format, cache)
+        again = partial(einsum, equation, join=join, agg=agg, extents=extents, out_format=out_format)
+        return plan_sparse_einsum(current, equation, operands, operations, out_format, cache, again)
     with current.preparing("einsum"):
         shapes = [_shape(i, operand) for i, operand in enumerate(operands)]
         dtypes = [x.dtype if isinstance(x, torch.Tensor) else dtype for x in operands]

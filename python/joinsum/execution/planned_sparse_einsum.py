@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -36,9 +36,9 @@ class PlannedSparseEinsum(Plan):
         operands: Sequence[Operand],
         tried_first: str | None,
         site_plan: PlannedGraph | None,
-        call: Callable[[Sequence[Operand]], Operand],
+        call: Callable[..., Any],
     ) -> None:
-        """`plan` is that of the program, `call` the einsum of operands like the planned ones."""
+        """`plan` is that of the program, `call` the einsum of other operands."""
         super().__init__(plan.handle, plan.program, plan.seconds["plan"], plan.dtype)
         self.equation = equation
         self.tried_first = tried_first
@@ -48,8 +48,15 @@ class PlannedSparseEinsum(Plan):
         self._call = call
 
     def __call__(self, *operands: Operand) -> Operand:
-        """`joinsum.einsum` of operands of the planned shapes and dtypes. Where they have other levels, or more than
-        twice or less than half as many entries, they get a plan of their own."""
+        """`joinsum.einsum` of operands of the planned shapes and dtypes, by its cached plans. Operands that this plan
+        does not fit, as they have other levels, fills or many more entries, get one of their own."""
+        with self._context.preparing("einsum"):
+            self._check(operands)
+        found: Operand = self._call(*operands)
+        return found
+
+    def _check(self, operands: Sequence[object]) -> None:
+        """Raises PlanError for operands that were not planned."""
         if context() is not self._context:
             raise PlanError(f"plan: it was made for other sites; plan again: planned={self._context}, now={context()}")
         if len(operands) != len(self._planned):
@@ -63,12 +70,18 @@ class PlannedSparseEinsum(Plan):
                     f"plan: an operand has another shape or dtype than planned: operand={i}, "
                     f"planned={shape} {dtype}, given={list(operand.shape)} {operand.dtype}"
                 )
-        return self._call(operands)
+
+    def __deepcopy__(self, _: object) -> PlannedSparseEinsum:
+        return self  # a copy of a module that has a plan runs the same one
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError("plan: a plan for the sites there are is not pickled; plan again where it is loaded")
 
     def data(self) -> dict[str, Any]:
         """All fields as JSON has them; `site_plan` is the text of the physical plan."""
         site_plan = None if self.site_plan is None else self.site_plan.plan.text
-        return super().data() | {"tried_first": self.tried_first, "site_plan": site_plan}
+        own = {"equation": self.equation, "tried_first": self.tried_first, "site_plan": site_plan}
+        return super().data() | own
 
     def __str__(self) -> str:
         lines = [self.equation]

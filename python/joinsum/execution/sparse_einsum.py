@@ -513,7 +513,7 @@ class _Recorded(torch.autograd.Function):
 
 
 def _recorded_positions(read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> list[int]:
-    """The operands that require gradients; raises PlanError where there are none."""
+    """The operands that require gradients. Raises PlanError where sparse einsums have no gradients."""
     if read.operations.agg not in ("sum", "max", "min"):
         raise PlanError(
             f"einsum: gradients of sparse einsums are those of sum, max and min; detach the operands, or make them "
@@ -621,27 +621,26 @@ def plan_sparse_einsum(
     operands: Sequence[SparseTensor | torch.Tensor],
     operations: Operations,
     out_format: OutFormat,
-    cache: bool = True,
+    cache: bool,
+    call_again: Callable[..., Any],
 ) -> PlannedSparseEinsum:
-    """How the same einsum is computed; `joinsum.einsum_plan` says what the arguments are."""
+    """How the same einsum is computed; `joinsum.einsum_plan` says what the arguments are, and `call_again` computes it
+    for other operands."""
     read, given = _prepared(current, equation, operands, operations)
     recorded = _is_recorded(given)
     with current.preparing("einsum"):
         call = _Call.of(current, read, given, out_format, recorded, cache)
-        if recorded:
+        contracts = current.sites > 1 and call.gives_dense(recorded) and call.contraction(cache) is not None
+        if recorded and not contracts:
             _ = _recorded_positions(read, given)
-        elif out_format != "dense":
+        elif not recorded and out_format != "dense":
             call.planned.check_not_densified(call.operands)
         plan = Plan(call.planned.plan, _program(read, call.operands), call.planned.seconds, read.dtype)
         way = _first_way(call, recorded)
     site_plan = call.site_plan(recorded, cache)
     if site_plan is not None:
         _ = site_plan.choice
-
-    def computed(others: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor:
-        return sparse_einsum(current, equation, others, operations, out_format)
-
-    return PlannedSparseEinsum(plan, equation, operands, None if way is None else way.name, site_plan, computed)
+    return PlannedSparseEinsum(plan, equation, operands, None if way is None else way.name, site_plan, call_again)
 
 
 def _prepared(

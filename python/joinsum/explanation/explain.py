@@ -124,8 +124,11 @@ def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Exp
     return explain_callable(x, args, keywords, baselines)
 
 
-def _explain_sparse(x: Sparse, analyze: bool = False) -> Plan:
+def _explain_sparse(x: Sparse, *args: Any, analyze: bool = False, **others: Any) -> Plan:
     """The plan of a program, after a run where that is requested."""
+    if args or others:
+        given = [*("an argument" for _ in args), *others]
+        raise PlanError(f"explain: of sparse programs and their plans there is only analyze=True: given={given}")
     plan = x.plan() if isinstance(x, Program) else x
     if analyze:
         plan.run(analyze=True)

@@ -50,7 +50,9 @@ def read_weights(path: Any, rounds: Rounds, skeleton: nn.Module) -> None:
         note = load_safetensors(path, model).get(_NOTE, "{}")
         try:
             progress = {key: int(value) for key, value in json.loads(note).items()}
-        except (AttributeError, TypeError, ValueError) as error:
+            if min(progress.get("round", 0), progress.get("step", 0)) < 0:
+                raise ValueError("negative")
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"{path}: not rounds of subnets: metadata={_NOTE}, cause={error}") from None
     rounds.agree(f"load_safetensors: {progress}")
     _begin(rounds, progress, model, {})

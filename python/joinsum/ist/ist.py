@@ -297,8 +297,8 @@ class IST:
         self._subnets.activate(self._subnets.sites[0])
         tensors, means = self._rounds.whole(states=True)
         self._full = None
-        self._rounds.close()
         self._subnets.restore(*unsharded(*self._rounds.values_and_states(tensors | means)))
+        self._rounds.close()
         self._hooks.remove()
         self._active = False
         return self._model

@@ -58,8 +58,10 @@ class _Reader:
             return ["map", token, self._list()]
         indices = self._names()
         if token in self._operators and self._peek() == "(":
-            (inner,) = self._list()
-            return ["agg", token, indices, inner]
+            reduced = self._list()
+            if len(reduced) != 1:
+                raise self._wrong()
+            return ["agg", token, indices, reduced[0]]
         return ["in", token, indices]
 
     def _between(self) -> list[Any]:

@@ -47,7 +47,11 @@ class Plan:
         self.program = program
         self.dtype = dtype
         self.divided: Any = None  # how sites divide it, once they have
-        self._has_run = False  # the handle may have run for other tensors
+        # Of the last run: the handle may run for other tensors meanwhile.
+        self._has_run = False
+        self._replanned: list[str] = []
+        self._compiled: list[str] = []
+        self._true_entries: dict[str, int] = {}
         data = handle.data()
         self.logical: list[dict[str, Any]] = [each | {"expr": written(each["expr"])} for each in data["logical"]]
         self.cost: float = data["cost"]
@@ -63,6 +67,7 @@ class Plan:
         """The same for the tensors of another program of the same structure."""
         plan = copy.copy(self)
         plan.program, plan.divided, plan._has_run = program, None, False
+        plan._replanned, plan._compiled, plan._true_entries = [], [], {}
         plan.seconds = dict(self.seconds)
         return plan
 
@@ -95,6 +100,8 @@ class Plan:
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
         results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
         self._has_run = True
+        self._replanned, self._compiled = self.handle.replanned(), self.handle.compiled()
+        self._true_entries = {name: int(entries) for name, entries in self.handle.true_entries().items()}
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
         # Queries without tensors have no dtype of their own.
@@ -103,20 +110,18 @@ class Plan:
     @property
     def replanned(self) -> list[str]:
         """Queries whose loops followed true entries in the last run."""
-        return self.handle.replanned() if self._has_run else []
+        return list(self._replanned)
 
     @property
     def compiled(self) -> list[str]:
         """Queries whose kernels ran compiled in the last run."""
-        return self.handle.compiled() if self._has_run else []
+        return list(self._compiled)
 
     @property
     def true_entries(self) -> dict[str, int]:
         """Entries of each query's result, also of those between, in the last run: what is stored, or with `analyze` the
         elements that differ from the fill."""
-        if not self._has_run:
-            return {}
-        return {name: int(entries) for name, entries in self.handle.true_entries().items()}
+        return dict(self._true_entries)
 
     def data(self) -> dict[str, Any]:
         """All fields as JSON has them."""

@@ -286,7 +286,7 @@ def test_texts_are_written_beside_weights(tmp_path: Path) -> None:
         ({"head.weight": ""}, "another name"),
         ({"format": "np"}, "another name"),
     ):
-        with pytest.raises(CheckpointError, match=cause):
+        with pytest.raises(joinsum.PlanError, match=cause):
             joinsum.save_safetensors(path, model, metadata)
 
 

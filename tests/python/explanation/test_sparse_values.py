@@ -57,7 +57,8 @@ def test_each_query_is_readable_below_the_plan(sites: int) -> None:
     for name, plan in explained.queries.items():
         assert f"\n{name}[" in section
         assert "\n".join(str(plan).split("\n")[1:]) in section
-    assert "= +[c] (A[a,c] * A[c,b] * A[a,b])\n    entries " in section or "(t" in section
+    if sites == 1:
+        assert "= +[c] (A[a,c] * A[c,b] * A[a,b])\n    entries " in section
     assert "for " in section
     assert "result " in section
 
@@ -134,9 +135,13 @@ def test_bytes_that_do_not_move_are_no_estimates_of_the_wire() -> None:
 
 def test_alternatives_and_the_minimised_cost_are_marked() -> None:
     explained = divided(minimize="wire_bytes")
-    assert all("wire_bytes" in each.estimated for each in explained.alternatives if each.cost.wire_bytes)
+    moving = [each for each in explained.alternatives if each.cost.wire_bytes]
+    assert moving
+    assert all("wire_bytes" in each.estimated for each in moving)
     (found,) = [part for part in str(explained).split("\n\n") if part.startswith("search: ")]
-    assert all("~" in line for line in found.split("\n") if line.endswith(" B"))
+    priced = [line for line in found.split("\n") if line.endswith(" B")]
+    assert priced
+    assert all("~" in line for line in priced)
     for each, written in zip(explained.alternatives, checked(explained)["alternatives"], strict=True):
         assert written["cost"]["estimated"] == list(each.estimated)
 
@@ -168,7 +173,7 @@ def test_a_program_and_its_plan_are_explained_by_the_plan() -> None:
     assert joinsum.explain(plan) is plan
     assert plan.true_entries == {}
     assert joinsum.explain(program, analyze=True).true_entries == {"s": 1}  # 1 - 1 is the fill
-    with pytest.raises(TypeError):
+    with pytest.raises(joinsum.PlanError, match="there is only analyze=True"):
         joinsum.explain(plan, minimize="seconds")  # type: ignore[call-overload]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,8 +135,13 @@ def test_a_model_on_meta_runs_after_its_values_are_loaded(how: str, tmp_path: Pa
 
 def held_beyond_the_end(work: Callable[[], object]) -> int:
     """Bytes of torch's memory that a function holds at most, beyond those that it leaves."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        result = work()
+    gc.collect()
+    gc.disable()  # what earlier tests have left would be freed meanwhile
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+            result = work()
+    finally:
+        gc.enable()
     events = [x for x in profiler.profiler.kineto_results.events() if x.name() == "[memory]"]
     held = list(itertools.accumulate(x.nbytes() for x in sorted(events, key=lambda x: x.start_ns())))
     assert held

@@ -273,7 +273,7 @@ def test_safetensors_files_that_are_not_of_this_model_are_refused(tmp_path: Path
     joinsum.save_safetensors(path, mlp(6, 12, 3))
     with pytest.raises(joinsum.CheckpointError, match="weights of another model"):
         ist.load_safetensors(path)
-    for note in ("[]", "{", '{"round": "x"}', '{"round": null}'):
+    for note in ("[]", "{", '{"round": "x"}', '{"round": null}', '{"round": Infinity}', '{"step": -1}'):
         joinsum.save_safetensors(path, mlp(6, 9, 3), {"joinsum.IST": note})
         with pytest.raises(joinsum.CheckpointError, match="not rounds of subnets"):
             ist.load_safetensors(path)

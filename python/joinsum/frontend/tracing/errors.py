@@ -32,7 +32,7 @@ _REMEDY = (
 )
 
 _LEFT_TO_TORCH: tuple[type[Exception], ...] = (Warning, *HandledByDynamo)
-_UNCHANGED: tuple[type[Exception], ...] = (Error, *_LEFT_TO_TORCH)
+_UNCHANGED: tuple[type[Exception], ...] = (Error, MemoryError, torch.OutOfMemoryError, *_LEFT_TO_TORCH)
 
 # What Dynamo says; what an error of ours says of it, with the groups of the first; whether capture alone asks for other
 # code, or what was captured fails without it, too.

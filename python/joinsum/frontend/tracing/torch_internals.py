@@ -418,6 +418,7 @@ def unwrapped(error: Error) -> Error:
     """The error as one of its class that a backend of torch.compile may raise: torch does not wrap it in its own."""
     kind: Any = type(error)
     found: Error = _unwrapped_class(kind)(error)
+    found.__dict__.update({name: value for name, value in vars(error).items() if name not in vars(found)})
     return found.with_traceback(error.__traceback__)
 
 

@@ -74,7 +74,11 @@ class Ahead:
         running, self._running = self._running, None
         if running is None:
             return {}
-        found, self.trace = running.result()
+        try:
+            found, self.trace = running.result()
+        except BaseException:
+            self._beside = None  # whose ranks may wait for each other
+            raise
         return {name: StoredRelation.of_blocks(stored.blocks(), stored.type) for name, stored in found.items()}
 
     def end_of_round(self) -> Trace:

@@ -51,6 +51,8 @@ from joinsum.ist.layers.tracing import asks_size, graphs_of, is_number, modules_
 __all__ = ["Found", "check_named_layers", "find_layers"]
 
 _CROSSES = "they cross a residual sum"
+# Operators after which a transformer layer's sum is still not normed.
+_KEEP_SUMS = {"getitem", "select", "mean", "amax", "transpose", "permute", "flatten", "reshape", "squeeze"}
 # The modules of a hidden layer, and what they do with its neurons.
 _PLACES = {"producers": "computes", "followers": "has parameters of", "consumers": "reads"}
 
@@ -291,9 +293,11 @@ class _Walk:
 
     def _transformed(self, node: fx.Node, name: str, module: nn.Module) -> Value | None:
         """The result of a transformer layer of torch, or of a stack of them, which norms its first operand."""
-        operand = self._values.get(node.all_input_nodes[0])
+        normed = node.args[0] if node.args else node.kwargs.get("src", node.kwargs.get("tgt"))
+        operand = self._values.get(normed) if isinstance(normed, fx.Node) else None
         for each in operand.sums if operand is not None else ():
             each.normed = True
+        self._read(each for each in node.all_input_nodes if each is not normed)
         kind = type(module).__name__
         self._escape(node, f"they reach a module that mixes them: module={name}, kind={kind}", mixed=True)
         last = layer_with_last_sum(name, module)
@@ -361,6 +365,8 @@ class _Walk:
         if spatial is not None:
             return replace(first, spatial=spatial)
         name = name_of(node)
+        if name in _KEEP_SUMS and not first.of.root().producers:
+            return first
         what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
         does = "mixes axes" if rearranges(node) else "joinsum does not know"
         self._escape(

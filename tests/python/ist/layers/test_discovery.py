@@ -477,6 +477,17 @@ def stack_of(norm_first: bool, norm: bool, layers: int = 2) -> nn.TransformerEnc
     return nn.TransformerEncoder(layer, layers, nn.LayerNorm(8) if norm else None, enable_nested_tensor=False)
 
 
+class Read(nn.Module):
+    """A head that reads what a function makes of an encoder's result."""
+
+    def __init__(self, reading: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.encoder, self.head, self.reading = stack_of(True, norm=False), nn.Linear(8, 3), reading
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.reading(self.encoder(x)))
+
+
 @pytest.mark.parametrize(
     ("make", "last"),
     [
@@ -484,6 +495,10 @@ def stack_of(norm_first: bool, norm: bool, layers: int = 2) -> nn.TransformerEnc
         (lambda: nn.Sequential(stack_of(True, norm=False), nn.GELU(), nn.Linear(8, 3)), "0.layers.1"),
         (lambda: nn.Sequential(stack_of(True, norm=False).layers[0], nn.Linear(8, 3)), "0"),
         (lambda: nn.Sequential(stack_of(False, norm=False), stack_of(True, norm=False)), "1.layers.1"),
+        (lambda: Read(lambda encoded: encoded[:, 0]), "encoder.layers.1"),
+        (lambda: Read(lambda encoded: encoded.mean(1)), "encoder.layers.1"),
+        (lambda: Read(lambda encoded: encoded.transpose(0, 1)[0]), "encoder.layers.1"),
+        (lambda: Read(lambda encoded: F.layer_norm(encoded, (8,))), None),
         (lambda: nn.Sequential(stack_of(True, norm=False), stack_of(True, norm=True)), None),
         (lambda: nn.Sequential(stack_of(True, norm=False), nn.LayerNorm(8), nn.Linear(8, 3)), None),
         (lambda: nn.Sequential(*stack_of(True, norm=False).layers, nn.LayerNorm(8)), None),
