@@ -41,11 +41,13 @@ def failure(who: str, error: Exception) -> Error:
 
 
 @contextmanager
-def failures_named(who: str = "capture") -> Iterator[None]:
-    """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged."""
+def failures_named(who: str = "capture", unchanged: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged, as
+    are those of memory and of the types `unchanged`."""
+    all_unchanged: tuple[type[Exception], ...] = (Error, Warning, MemoryError, torch.OutOfMemoryError, *unchanged)
     try:
         yield
-    except (Error, Warning, MemoryError, torch.OutOfMemoryError):
+    except all_unchanged:
         raise
     except Exception as error:
         raise failure(who, error) from error

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from joinsum import _C
 from joinsum.algebra.sources import is_sparse
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
@@ -31,15 +32,18 @@ class PlannedSparseEinsum(Plan):
 
     def __init__(
         self,
-        plan: Plan,
+        handle: _C.SparsePlan,
+        program: _C.SparseProgram,
+        seconds: float,
+        dtype: torch.dtype,
         equation: str,
         operands: Sequence[Operand],
         tried_first: str | None,
         site_plan: PlannedGraph | None,
         call: Callable[..., Any],
     ) -> None:
-        """`plan` is that of the program, `call` the einsum of other operands."""
-        super().__init__(plan.handle, plan.program, plan.seconds["plan"], plan.dtype)
+        """The plan is that of the program, `call` the einsum of other operands."""
+        super().__init__(handle, program, seconds, dtype)
         self.equation = equation
         self.tried_first = tried_first
         self.site_plan = site_plan
@@ -88,7 +92,7 @@ class PlannedSparseEinsum(Plan):
         if self.tried_first is not None:
             lines.append(f"tried first: {_TRIED[self.tried_first]}")
         lines.append(super().__str__())
-        if self._has_run:
+        if self.true_entries:  # it has run
             lines.append("seconds: " + ", ".join(f"{step} {taken:.3g}" for step, taken in self.seconds.items()))
         if self.site_plan is not None:
             lines.append(str(self.site_plan))

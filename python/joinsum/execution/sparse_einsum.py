@@ -26,7 +26,7 @@ from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.graphs.query_vertices import check_not_densified, einsum_program
-from joinsum.sparse import Plan, SparseTensor
+from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
 from joinsum.sparse.recorded import carried
@@ -389,11 +389,8 @@ class _Call:
         """Whether the result is a dense tensor, also in autograd."""
         return self.out_format == "dense" or (self.out_format == "auto" and (recorded or self.planned.gives_dense))
 
-    def site_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:
-        """How the sites divide it; None of one site, and where each process computes all."""
-        contraction = self.contraction(cache) if self.current.sites > 1 and self.gives_dense(recorded) else None
-        if contraction is not None:
-            return contraction.planned
+    def query_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:
+        """How the sites divide its queries; None of one site, and where each process computes all."""
         every = recorded and not self.read.operations.products
         queries = self._queries([query["name"] for query in self.planned.queries] if every else ["z"])
         if queries is None:
@@ -630,17 +627,18 @@ def plan_sparse_einsum(
     recorded = _is_recorded(given)
     with current.preparing("einsum"):
         call = _Call.of(current, read, given, out_format, recorded, cache)
-        contracts = current.sites > 1 and call.gives_dense(recorded) and call.contraction(cache) is not None
-        if recorded and not contracts:
+        contraction = call.contraction(cache) if current.sites > 1 and call.gives_dense(recorded) else None
+        if recorded and contraction is None:
             _ = _recorded_positions(read, given)
         elif not recorded and out_format != "dense":
             call.planned.check_not_densified(call.operands)
-        plan = Plan(call.planned.plan, _program(read, call.operands), call.planned.seconds, read.dtype)
+        program = _program(read, call.operands)
         way = _first_way(call, recorded)
-    site_plan = call.site_plan(recorded, cache)
+    site_plan = call.query_plan(recorded, cache) if contraction is None else contraction.planned
     if site_plan is not None:
         _ = site_plan.choice
-    return PlannedSparseEinsum(plan, equation, operands, None if way is None else way.name, site_plan, call_again)
+    plan = call.planned.plan, program, call.planned.seconds, read.dtype
+    return PlannedSparseEinsum(*plan, equation, operands, None if way is None else way.name, site_plan, call_again)
 
 
 def _prepared(

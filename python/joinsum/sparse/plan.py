@@ -48,7 +48,6 @@ class Plan:
         self.dtype = dtype
         self.divided: Any = None  # how sites divide it, once they have
         # Of the last run: the handle may run for other tensors meanwhile.
-        self._has_run = False
         self._replanned: list[str] = []
         self._compiled: list[str] = []
         self._true_entries: dict[str, int] = {}
@@ -66,7 +65,7 @@ class Plan:
     def of(self, program: _C.SparseProgram) -> Plan:
         """The same for the tensors of another program of the same structure."""
         plan = copy.copy(self)
-        plan.program, plan.divided, plan._has_run = program, None, False
+        plan.program, plan.divided = program, None
         plan._replanned, plan._compiled, plan._true_entries = [], [], {}
         plan.seconds = dict(self.seconds)
         return plan
@@ -99,7 +98,6 @@ class Plan:
             raise PlanError(f"run: adapt and analyze are True or False: adapt={show(adapt)}, analyze={show(analyze)}")
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
         results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
-        self._has_run = True
         self._replanned, self._compiled = self.handle.replanned(), self.handle.compiled()
         self._true_entries = {name: int(entries) for name, entries in self.handle.true_entries().items()}
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
-from joinsum.capture.failures import failure
+from joinsum.capture.failures import failure, failures_named
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.module_errors import refusal_of_torch
 from joinsum.frontend.tracing.rejected_operators import RejectedOperator, rejected_operators
@@ -32,7 +32,6 @@ _REMEDY = (
 )
 
 _LEFT_TO_TORCH: tuple[type[Exception], ...] = (Warning, *HandledByDynamo)
-_UNCHANGED: tuple[type[Exception], ...] = (Error, MemoryError, torch.OutOfMemoryError, *_LEFT_TO_TORCH)
 
 # What Dynamo says; what an error of ours says of it, with the groups of the first; whether capture alone asks for other
 # code, or what was captured fails without it, too.
@@ -126,14 +125,9 @@ def _translated(who: str, model: torch.nn.Module | None, rejected: RejectedOpera
 
 @contextmanager
 def compiling(who: str = "capture") -> Iterator[None]:
-    """Raises CaptureError, with the user's line, for errors that are none of joinsum's, and joinsum's own unchanged;
-    also torch's, where Dynamo handles them."""
-    try:
+    """As `failures_named`; torch's errors are unchanged, too, where Dynamo handles them."""
+    with failures_named(who, HandledByDynamo):
         yield
-    except _UNCHANGED:
-        raise
-    except Exception as error:
-        raise failure(who, error) from error
 
 
 @contextmanager
