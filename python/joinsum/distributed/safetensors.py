@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,46 +85,53 @@ def load_safetensors(path: str | os.PathLike[str], model: torch.nn.Module) -> di
     does; of a distributed model then TransportError on the other ranks.
     """
     names = named_state(model)
-    if not any(isinstance(tensor, DistributedTensor) for _, _, tensor in names):
-        return _loaded(path, names, lambda: None)
-    current = context()
-
-    def together() -> None:
-        if not current.single_process:
-            current.transport.agree("load_safetensors", "the files can be read")
-
-    with current.preparing("load_safetensors"):
-        found = _loaded(path, names, together)
-    together()
-    return found
-
-
-def _loaded(
-    path: str | os.PathLike[str], names: Sequence[tuple[str, str, torch.Tensor]], checked: Callable[[], None]
-) -> dict[str, str]:
-    """Reads the files into tensors by their names and first names; `checked` is called before the first is written."""
-    files = _Files(Path(path))
     first = {name: shared for name, shared, _ in names}
     wanted = {name: tensor for name, shared, tensor in names if name == shared}
+    distributed = any(isinstance(tensor, DistributedTensor) for tensor in wanted.values())
+    with _told_to_all(distributed):
+        files = _Files(Path(path))
+        _check(str(path), files.tensors, first, wanted)
+    with _told_to_all(distributed), torch.no_grad():
+        for file in files.paths:
+            with _opened(file) as source:
+                for name, (own, _) in files.tensors.items():
+                    if own == file:
+                        _read(source, name, wanted[first[name]])
+    return {key: value for key, value in files.metadata.items() if key not in _FORMAT and key not in first}
+
+
+@contextmanager
+def _told_to_all(distributed: bool) -> Iterator[None]:
+    """Raises TransportError where it has failed on another rank; collective for a distributed model."""
+    if not distributed:
+        yield
+        return
+    current = context()
+    with current.preparing("load_safetensors"):
+        yield
+    if not current.single_process:
+        current.transport.agree("load_safetensors", "the files can be read")
+
+
+def _check(
+    path: str,
+    files: Mapping[str, tuple[Path, list[int]]],
+    first: Mapping[str, str],
+    wanted: Mapping[str, torch.Tensor],
+) -> None:
+    """Raises for tensors in files that are not those of a model, by their first names."""
     empty = [name for name, tensor in wanted.items() if tensor.is_meta]
     if empty:
         raise PlanError(
             f'load_safetensors: tensors on the device "meta" have no memory: first={empty[0]}, count={len(empty)}; '
             "call joinsum.distribute(model, ...) before"
         )
-    saved = {first.get(name, name): str(shape) for name, (_, shape) in files.tensors.items()}
+    saved = {first.get(name, name): str(shape) for name, (_, shape) in files.items()}
     needed = {name: str(list(tensor.shape)) for name, tensor in wanted.items()}
     check_same(f"{path}: weights of another model", saved, needed)
-    for name, (_, shape) in files.tensors.items():
+    for name, (_, shape) in files.items():
         if str(shape) != needed[first[name]]:
             raise CheckpointError(f"{path}: weights of another model: name={name}, shape={shape}")
-    checked()
-    for file in files.paths:
-        with _opened(file) as source, torch.no_grad():
-            for name, (own, _) in files.tensors.items():
-                if own == file:
-                    _read(source, name, wanted[first[name]])
-    return {key: value for key, value in files.metadata.items() if key not in _FORMAT and key not in first}
 
 
 class _Files:
