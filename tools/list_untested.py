@@ -307,6 +307,7 @@ ELSEWHERE = (
         "the waits that are tested there, and what wakes them",
     ),
     Row("python/execution", "paired_rows", "python/execution/test_compressed_rows.py", "chains of products"),
+    Row("python/execution", "sparse_call sparse_operands", "python/execution/test_sparse_einsum.py", "parts of a call"),
     Row(
         "python/ist/exchange",
         "ahead resting_ahead",

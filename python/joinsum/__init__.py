@@ -57,6 +57,7 @@ from joinsum.execution.einsum import einsum
 from joinsum.execution.einsum_plan import einsum_plan
 from joinsum.execution.planned_einsum import PlannedEinsum
 from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import interpret, run, trace
 from joinsum.graphs.graph import Graph, GraphValue
@@ -115,6 +116,7 @@ __all__ = [
     "PlanError",
     "PlannedEinsum",
     "PlannedGraph",
+    "PlannedSparseEinsum",
     "RejectedCalibration",
     "Relation",
     "RelationType",

@@ -4,13 +4,18 @@
 
 namespace joinsum::kernels::rows {
 
+/// Rows that are sorted by their lengths together.
+inline constexpr int64_t kWindow = 256;
+
 /// A matrix in compressed rows: entry e of row r, offsets[r] <= e < offsets[r + 1], has a column and a value. Columns
-/// of 32 bits take half the memory traffic.
+/// of 32 bits take half the memory traffic. `by_length`, unless null, has the rows of each whole window, from its first
+/// one, by the number of their entries: to take equally many for several rows in a row is foreseen by the processor.
 template <class T, class Column>
 struct CompressedMatrix {
   const int64_t* offsets;
   const Column* columns;
   const T* values;
+  const uint8_t* by_length = nullptr;
 };
 
 /// Loops over the entries of rows `begin` to `end` of a sparse matrix A. Dense matrices are row-major and contiguous.

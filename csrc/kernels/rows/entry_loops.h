@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <utility>
+
 #include "kernels/rows/entries.h"
 #include "kernels/semiring/pair_tile_loops.h"
 
@@ -20,30 +23,72 @@ struct LoopsOfEntries {
   using V = semiring::Vectors<T, bytes>;
   using Vector = typename V::Aligned;
   static constexpr int64_t kLanes = V::kLanes;
-  static constexpr int64_t kShort = 8;  ///< entries of a row that are worth several sums
-  static constexpr int64_t kAhead = 4;  ///< entries whose operands are fetched before they are needed
+  static constexpr int64_t kShort = 8;      ///< entries of a row that are worth several sums
+  static constexpr int64_t kUnrolled = 24;  ///< rows with fewer entries have code for their length
+  static constexpr int64_t kAhead = 4;      ///< entries whose operands are fetched before they are needed
 
   static JOINSUM_INLINE Vector load(const T* from) { return *reinterpret_cast<const typename V::Unaligned*>(from); }
   static JOINSUM_INLINE void store(T* to, Vector x) { *reinterpret_cast<typename V::Unaligned*>(to) = x; }
 
-  static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* __restrict x, T* __restrict y) {
-    for (int64_t r = begin; r < end; ++r) {
-      int64_t e = a.offsets[r];
-      const int64_t stop = a.offsets[r + 1];
-      T first = 0;
-      if (stop - e >= kShort) {
-        // Four sums, so that no addition waits for the one before.
-        T second = 0, third = 0, fourth = 0;
-        for (; e + 4 <= stop; e += 4) {
-          first += a.values[e] * x[a.columns[e]];
-          second += a.values[e + 1] * x[a.columns[e + 1]];
-          third += a.values[e + 2] * x[a.columns[e + 2]];
-          fourth += a.values[e + 3] * x[a.columns[e + 3]];
-        }
-        first = (first + second) + (third + fourth);
+  /// A row of `length` entries, the first of which is e, times a vector.
+  static JOINSUM_INLINE T times_row(const Matrix& a, int64_t e, int64_t length, const T* __restrict x) {
+    const T* values = a.values + e;
+    const Column* columns = a.columns + e;
+    T first = 0;
+    int64_t i = 0;
+    if (length >= kShort) {
+      // Four sums, so that no addition waits for the one before.
+      T second = 0, third = 0, fourth = 0;
+      for (; i + 4 <= length; i += 4) {
+        first += values[i] * x[columns[i]];
+        second += values[i + 1] * x[columns[i + 1]];
+        third += values[i + 2] * x[columns[i + 2]];
+        fourth += values[i + 3] * x[columns[i + 3]];
       }
-      for (; e < stop; ++e) first += a.values[e] * x[a.columns[e]];
-      y[r] = first;
+      first = (first + second) + (third + fourth);
+    }
+    for (; i < length; ++i) first += values[i] * x[columns[i]];
+    return first;
+  }
+
+  /// From the window's i-th shortest row on those of `length` entries; gives the number of the next row.
+  template <int64_t length>
+  JOINSUM_SCALAR static int64_t times_rows_of(const Matrix a, int64_t window, int64_t i, const T* __restrict x,
+                                              T* __restrict y) {
+    const uint8_t* rows = a.by_length + window;
+    do {
+      const int64_t r = window + rows[i];
+      y[r] = times_row(a, a.offsets[r], length, x);
+      ++i;
+    } while (i < kWindow && a.offsets[window + rows[i] + 1] - a.offsets[window + rows[i]] == length);
+    return i;
+  }
+
+  JOINSUM_SCALAR static void times_window(const Matrix& a, int64_t window, const T* x, T* y) {
+    static constexpr auto kOfLength = []<int64_t... length>(std::integer_sequence<int64_t, length...>) {
+      return std::array{&times_rows_of<length>...};
+    }(std::make_integer_sequence<int64_t, kUnrolled>());
+    for (int64_t i = 0; i < kWindow;) {
+      const int64_t r = window + a.by_length[window + i];
+      const int64_t length = a.offsets[r + 1] - a.offsets[r];
+      if (length < kUnrolled) {
+        i = kOfLength[length](a, window, i, x, y);
+      } else {
+        y[r] = times_row(a, a.offsets[r], length, x);
+        ++i;
+      }
+    }
+  }
+
+  static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
+    for (int64_t r = begin; r < end;) {
+      if (a.by_length != nullptr && r % kWindow == 0 && r + kWindow <= end) {
+        times_window(a, r, x, y);
+        r += kWindow;
+      } else {
+        y[r] = times_row(a, a.offsets[r], a.offsets[r + 1] - a.offsets[r], x);
+        ++r;
+      }
     }
   }
 

@@ -1,6 +1,7 @@
 #include "kernels/sparse/compressed_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -29,6 +30,7 @@ using joinsum::sparse::tensor::Tensor;
 
 namespace {
 
+constexpr int64_t kShortRow = 64;          // rows of fewer entries, on average, are taken by their lengths
 constexpr int64_t kWorkOfThread = 65'536;  // entries that are worth a thread
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
@@ -55,10 +57,12 @@ rows::CompressedMatrix<T, int64_t> pointers(const Tensor& matrix) {
 
 /// Calls `run` with the matrix, whose columns have 32 bits where `narrow` has them.
 template <class T, class Run>
-void with_columns(const Tensor& matrix, const std::vector<int32_t>& narrow, const Run& run) {
-  const auto wide = pointers<T>(matrix);
+void with_columns(const Tensor& matrix, const std::vector<int32_t>& narrow, const std::vector<uint8_t>& by_length,
+                  const Run& run) {
+  auto wide = pointers<T>(matrix);
+  if (!by_length.empty()) wide.by_length = by_length.data();
   if (narrow.empty()) return run(wide);
-  run(rows::CompressedMatrix<T, int32_t>{wide.offsets, narrow.data(), wide.values});
+  run(rows::CompressedMatrix<T, int32_t>{wide.offsets, narrow.data(), wide.values, wide.by_length});
 }
 
 template <class T, class Column>
@@ -66,14 +70,15 @@ const rows::EntryLoops<T, Column>& loops_for(const rows::CompressedMatrix<T, Col
   return loops<T, Column>();
 }
 
-/// Ends of `count` ranges of rows of about equal work; `before[r]` is the work of the rows before r.
-std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count) {
+/// Ends of `count` ranges of rows of about equal work, which leave so many rows `together`; `before[r]` is the work of
+/// the rows before r.
+std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count, int64_t together = 1) {
   std::vector<int64_t> ends{0};
   for (int64_t range = 1; range < count; ++range) {
     const auto share = static_cast<int64_t>(static_cast<double>(before[rows]) * static_cast<double>(range) /
                                             static_cast<double>(count));
     const int64_t* end = std::upper_bound(before, before + rows + 1, share);
-    ends.push_back(std::clamp<int64_t>(end - before - 1, ends.back(), rows));
+    ends.push_back(std::clamp<int64_t>((end - before - 1) / together * together, ends.back(), rows));
   }
   ends.push_back(rows);
   return ends;
@@ -82,15 +87,33 @@ std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count)
 /// As many threads as torch's, if each has enough to do.
 int64_t threads_for(int64_t work) { return std::clamp<int64_t>(work / kWorkOfThread, 1, at::get_num_threads()); }
 
-/// Calls `run(begin, end)` for ranges of rows, on threads where it pays.
+/// Calls `run(begin, end)` for ranges of rows, which leave so many rows `together`, on threads where it pays.
 template <class Run>
-void for_ranges(const int64_t* before, int64_t rows, int64_t work_of_entry, const Run& run) {
+void for_ranges(const int64_t* before, int64_t rows, int64_t work_of_entry, const Run& run, int64_t together = 1) {
   const int64_t threads = threads_for(before[rows] * work_of_entry);
   if (threads == 1) return run(0, rows);
-  const std::vector<int64_t> ends = ends_of(before, rows, threads * kRangesOfThread);
+  const std::vector<int64_t> ends = ends_of(before, rows, threads * kRangesOfThread, together);
   pairs::for_each_range(threads * kRangesOfThread, 1, [&](int64_t begin, int64_t end) {
     for (int64_t range = begin; range < end; ++range) run(ends[range], ends[range + 1]);
   });
+}
+
+/// The rows of each whole window by their lengths; equal ones stay in order.
+std::vector<uint8_t> rows_by_length(const int64_t* offsets, int64_t rows) {
+  std::vector<uint8_t> out(rows / rows::kWindow * rows::kWindow);
+  std::array<int64_t, kShortRow + 1> places;  // of rows by their lengths; longer ones are last, in order
+  for (int64_t window = 0; window < std::ssize(out); window += rows::kWindow) {
+    const auto place_of = [&](int64_t row) {
+      return std::min<int64_t>(offsets[window + row + 1] - offsets[window + row], kShortRow - 1) + 1;
+    };
+    places.fill(0);
+    for (int64_t row = 0; row < rows::kWindow; ++row) ++places[place_of(row)];
+    std::partial_sum(places.begin(), places.end(), places.begin());
+    for (int64_t row = 0; row < rows::kWindow; ++row) {
+      out[window + places[place_of(row) - 1]++] = static_cast<uint8_t>(row);
+    }
+  }
+  return out;
 }
 
 /// The columns of one row, and what is added up for each.
@@ -407,6 +430,7 @@ CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
   dtype_ = dense::scalar_type(matrix_->dtype());
   const auto& columns = matrix_->levels[1].coordinates;
   if (columns_ <= std::numeric_limits<int32_t>::max()) narrow_.assign(columns.begin(), columns.end());
+  if (columns.size() < kShortRow * rows_) by_length_ = rows_by_length(matrix_->levels[1].offsets.data(), rows_);
 }
 
 at::Tensor CompressedRows::times(const at::Tensor& dense) const {
@@ -419,15 +443,18 @@ at::Tensor CompressedRows::times(const at::Tensor& dense) const {
     using T = decltype(zero);
     const auto* from = static_cast<const T*>(x.const_data_ptr());
     auto* to = static_cast<T*>(out.mutable_data_ptr());
-    with_columns<T>(*matrix_, narrow_, [&](const auto& a) {
-      for_ranges(a.offsets, rows_, work_of(width), [&](int64_t begin, int64_t end) {
-        if constexpr (std::is_floating_point_v<T>) {
-          if (width == 1) return loops_for(a).times_vector(a, begin, end, from, to);
-          loops_for(a).times_matrix(a, begin, end, from, width, to);
-        } else {
-          plain_times(a, begin, end, from, width, to);
-        }
-      });
+    with_columns<T>(*matrix_, narrow_, by_length_, [&](const auto& a) {
+      for_ranges(
+          a.offsets, rows_, work_of(width),
+          [&](int64_t begin, int64_t end) {
+            if constexpr (std::is_floating_point_v<T>) {
+              if (width == 1) return loops_for(a).times_vector(a, begin, end, from, to);
+              loops_for(a).times_matrix(a, begin, end, from, width, to);
+            } else {
+              plain_times(a, begin, end, from, width, to);
+            }
+          },
+          width == 1 && a.by_length != nullptr ? rows::kWindow : 1);
     });
   });
   return out;
@@ -513,7 +540,7 @@ Tensor CompressedRows::sampled(const at::Tensor& x, const at::Tensor& y) const {
     const auto* of_rows = left.const_data_ptr<scalar_t>();
     const auto* of_columns = right.const_data_ptr<scalar_t>();
     auto* to = out.mutable_data_ptr<scalar_t>();
-    with_columns<scalar_t>(*matrix_, narrow_, [&](const auto& a) {
+    with_columns<scalar_t>(*matrix_, narrow_, by_length_, [&](const auto& a) {
       for_ranges(a.offsets, rows_, work_of(x.size(1)), [&](int64_t begin, int64_t end) {
         loops_for(a).sampled(a, begin, end, of_rows, of_columns, x.size(1), to);
       });

@@ -56,7 +56,8 @@ class CompressedRows {
   int64_t rows_;
   int64_t columns_;
   at::ScalarType dtype_;
-  std::vector<int32_t> narrow_;  ///< the columns, where they have 32 bits
+  std::vector<int32_t> narrow_;     ///< the columns, where they have 32 bits
+  std::vector<uint8_t> by_length_;  ///< rows by their lengths, where these are short (`rows::CompressedMatrix`)
 };
 
 }  // namespace joinsum::kernels::sparse

@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <vector>
 
+#include "sparse/kernels/nest/block.h"
 #include "sparse/kernels/nest/buffer.h"
-#include "sparse/kernels/nest/candidates.h"
 #include "sparse/kernels/nest/columns.h"
 #include "sparse/kernels/prepared.h"
 #include "sparse/kernels/walks.h"
 
 namespace joinsum::sparse::kernels {
 
-/// The body of a kernel at the visits of an innermost loop, by columns.
+/// The body of a kernel at the visits of the innermost loops, by columns.
 template <class T>
 class Body {
  public:
-  explicit Body(const Prepared& run) : run_(run) {
+  /// `participants` are the operands that vary in these loops.
+  Body(const Prepared& run, const std::vector<int64_t>& participants) : run_(run), participants_(participants) {
     const Kernel& kernel = *run.kernel;
     const std::vector<double> fills = fills_of(kernel);
     // Integers have no values for which arithmetic with a fill that annihilates gives another one.
@@ -27,7 +28,7 @@ class Body {
     at_fill_.resize(nodes_.size());
   }
 
-  /// Begins an innermost loop: takes what does not change in it.
+  /// Begins the innermost loops: takes what does not change in them.
   void start(const std::vector<int64_t>& positions) {
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if (nodes_[n].varies) continue;
@@ -42,27 +43,27 @@ class Body {
   }
 
   /// The body at the visits of a block.
-  nest::Column<T> evaluate(const nest::Candidates& block) {
+  nest::Column<T> evaluate(const std::vector<nest::BlockEntries>& entries, int64_t count) {
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if (!nodes_[n].varies) continue;
       if (nodes_[n].from->kind == BodyNode::Kind::kOperand) {
-        load(n, block.entries()[nodes_[n].participant], block.count());
+        load(n, entries[nodes_[n].participant], count);
       } else {
-        evaluate_node(n, block.count());
+        evaluate_node(n, count);
       }
     }
     return columns_.back();
   }
 
  private:
-  using Kind = nest::Candidates::Entries::Kind;
+  using Kind = nest::BlockEntries::Kind;
 
   struct Node {
     const BodyNode* from = nullptr;
     T fill{};
     const T* values = nullptr;        ///< operand
-    int64_t participant = -1;         ///< operand of the innermost loop: which of its participants
-    bool varies = false;              ///< within the innermost loop
+    int64_t participant = -1;         ///< operand of the innermost loops: which of their participants
+    bool varies = false;              ///< within the innermost loops
     std::vector<bool> deciding = {};  ///< map: the children whose fill annihilates it, so that it is its own
     nest::Buffer<T> buffer = {};
     std::vector<uint8_t> at_fill_buffer = {};
@@ -72,21 +73,20 @@ class Body {
     Node node{.from = &from, .fill = nest::value_of<T>(fills[n])};
     if (from.kind == BodyNode::Kind::kOperand) {
       node.values = run_.arguments->operands[from.operand]->values.template as<T>();
-      const auto& inner = run_.nest.loops.back().participants;
-      const auto found = std::ranges::find(inner, from.operand, &nest::Participant::operand);
-      node.varies = found != inner.end();
-      if (node.varies) node.participant = found - inner.begin();
+      const auto found = std::ranges::find(participants_, from.operand);
+      node.varies = found != participants_.end();
+      if (node.varies) node.participant = found - participants_.begin();
     }
     for (const int64_t child : from.children) {
       node.varies = node.varies || nodes_[child].varies;
       node.deciding.push_back(tensor::decides(from.op, fills[child], fills[n]));
     }
-    if (node.varies) node.buffer.extend(nest::Candidates::kBlock);
-    if (node.varies && guards_) node.at_fill_buffer.resize(nest::Candidates::kBlock);
+    if (node.varies) node.buffer.extend(nest::kBlock);
+    if (node.varies && guards_) node.at_fill_buffer.resize(nest::kBlock);
     return node;
   }
 
-  void load(size_t n, const nest::Candidates::Entries& entries, int64_t count) {
+  void load(size_t n, const nest::BlockEntries& entries, int64_t count) {
     Node& node = nodes_[n];
     at_fill_[n] = {nullptr, 0};
     if (entries.kind == Kind::kAbsent) {
@@ -148,13 +148,13 @@ class Body {
   }
 
   const Prepared& run_;
+  const std::vector<int64_t> participants_;
   std::vector<bool> guarded_;
   bool guards_ = false;
   std::vector<Node> nodes_;
   std::vector<nest::Column<T>> columns_;
   std::vector<nest::Column<uint8_t>> at_fill_;  ///< whether absent operands put the node at its fill
-  std::vector<uint8_t> scratch_[2] = {std::vector<uint8_t>(nest::Candidates::kBlock),
-                                      std::vector<uint8_t>(nest::Candidates::kBlock)};
+  std::vector<uint8_t> scratch_[2] = {std::vector<uint8_t>(nest::kBlock), std::vector<uint8_t>(nest::kBlock)};
 };
 
 }  // namespace joinsum::sparse::kernels

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "sparse/kernels/body.h"
 #include "sparse/kernels/execution.h"
+#include "sparse/kernels/nest/candidates.h"
 #include "sparse/kernels/nest/nest.h"
+#include "sparse/kernels/nest/tail.h"
 #include "sparse/kernels/product_body.h"
 #include "sparse/kernels/range_worker.h"
 
@@ -20,9 +23,10 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
         Nest(typed.run.nest),
         stride_(run_.nest.loops.back().stride),
         candidates_(run_.nest.loops.back()),
-        body_(run_),
+        tail_(tail_of(run_.nest)),
+        body_(run_, tail_ ? tail_->participants() : innermost_operands(run_.nest)),
         product_(run_),
-        column_(nest::Candidates::kBlock) {}
+        column_(nest::kBlock) {}
 
   void run_range(const Outcome<T>& outcome, int64_t lower, int64_t upper) override {
     outcome_ = outcome;
@@ -42,7 +46,19 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
     outcome_.levels->append(typed_.finished(reduced_, count_));
   }
 
+  static std::optional<nest::Tail> tail_of(const nest::NestPlan& plan) {
+    const bool is_tail = plan.innermost + 1 < std::ssize(plan.loops);
+    return is_tail ? std::optional<nest::Tail>(plan) : std::nullopt;
+  }
+
+  static std::vector<int64_t> innermost_operands(const nest::NestPlan& plan) {
+    std::vector<int64_t> operands;
+    for (const nest::Participant& each : plan.loops.back().participants) operands.push_back(each.operand);
+    return operands;
+  }
+
   void innermost(int64_t lower, int64_t upper) override {
+    if (tail_) return run_tail(lower, upper);
     if (product_.shape() != nest::ProductShape::kNone && multiply(product_.terms(positions(), lower, upper))) return;
     candidates_.start(positions().data(), lower, upper);
     body_.start(positions());
@@ -50,13 +66,38 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
       T reduced = typed_.identity;
       int64_t count = 0;
       while (candidates_.next()) {
-        reduced = reduce(body_.evaluate(candidates_), candidates_.count(), reduced);
+        reduced = reduce(evaluate(), candidates_.count(), reduced);
         count += candidates_.count();
       }
       if (count > 0) add(base(), reduced, count);
       return;
     }
-    while (candidates_.next()) scatter(body_.evaluate(candidates_), candidates_.count(), candidates_.coordinates());
+    while (candidates_.next()) scatter(evaluate(), candidates_.count(), candidates_.coordinates());
+  }
+
+  nest::Column<T> evaluate() { return body_.evaluate(candidates_.entries(), candidates_.count()); }
+
+  /// The loops that are visited as one. What the last one reduces is reduced alone, as if it were a loop of its own.
+  void run_tail(int64_t lower, int64_t upper) {
+    tail_->start(positions().data(), lower, upper);
+    body_.start(positions());
+    T reduced = typed_.identity;
+    int64_t count = 0;
+    int64_t place = 0;
+    while (tail_->next()) {
+      const nest::Column<T> values = body_.evaluate(tail_->entries(), tail_->count());
+      for (int64_t i = 0; i < tail_->count(); ++i) {
+        if (count > 0 && (run_.innermost_is_output || tail_->is_first(i))) {
+          add(base() + place, reduced, count);
+          reduced = typed_.identity;
+          count = 0;
+        }
+        place = tail_->places()[i];
+        reduced = R::reduced(reduced, values.is_scalar() ? values.value : values.data[i]);
+        ++count;
+      }
+    }
+    if (count > 0) add(base() + place, reduced, count);
   }
 
   /// Runs the loop if it is one of those compiled for products.
@@ -123,6 +164,7 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
 
   int64_t stride_;
   nest::Candidates candidates_;
+  std::optional<nest::Tail> tail_;
   Body<T> body_;
   ProductBody<T> product_;
   nest::Buffer<T> column_;

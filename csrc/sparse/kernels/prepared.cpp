@@ -8,6 +8,9 @@
 namespace joinsum::sparse::kernels {
 namespace {
 
+/// Lists with fewer entries than this, on average, are visited as one.
+constexpr int64_t kShortList = 8;
+
 bool same_fill(double a, double b, DType dtype) {
   if (dtype == DType::kFloat32) return same_fill(static_cast<float>(a), static_cast<float>(b), DType::kFloat64);
   return a == b || (a != a && b != b);
@@ -93,6 +96,17 @@ void prepare_nest(Prepared& run) {
   if (kernel.loops.empty()) run.nest.loops.push_back({.extent = 1});
 }
 
+/// Loops with short lists are visited as one, which is as if their lists were one.
+int64_t innermost_of(const Prepared& run) {
+  const int64_t last = std::ssize(run.nest.loops) - 1;
+  if (run.way == ResultWay::kInOrder) return last;
+  // No element, or fiber, of the result begins among them.
+  const int64_t first = std::max(nest::first_of_tail(run.nest), run.nest.prefix);
+  if (first >= last) return last;
+  const Level& lists = run.arguments->operands[run.nest.loops[last].participants[0].operand]->levels.back();
+  return lists.coordinates.size() < kShortList * (lists.offsets.size() - 1) ? first : last;
+}
+
 void prepare_result(Prepared& run) {
   const Kernel& kernel = *run.kernel;
   for (const int64_t loop : kernel.output) run.extents.push_back(run.arguments->extents[loop]);
@@ -114,6 +128,7 @@ void prepare_result(Prepared& run) {
   const int64_t innermost = std::ssize(kernel.loops) - 1;
   run.outermost_is_output = kernel.loops.empty() || position_of(kernel.output, 0).has_value();
   run.innermost_is_output = position_of(kernel.output, innermost).has_value();
+  run.nest.innermost = innermost_of(run);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Up to so many indices, all their sets are visited; above, the nearest so many sets.
 constexpr size_t kMostVisitedWhole = 14;
 constexpr size_t kMostVisited = 2000;
+/// Up to so many coordinates of an axis for each element, these are counted coordinate by coordinate.
+constexpr int64_t kExtentPerElement = 8;
 
 /// At most `count` distinct coordinates along `axes` for each one along `given`.
 struct Bound {
@@ -222,7 +224,6 @@ struct AxisDegrees {
 };
 
 AxisDegrees counted(const tensor::Array<int64_t>& coordinates, int64_t extent) {
-  constexpr int64_t kExtentPerElement = 8;
   AxisDegrees out;
   const auto count = [&](int64_t run) {
     out.distinct += run > 0 ? 1 : 0;
@@ -244,6 +245,60 @@ AxisDegrees counted(const tensor::Array<int64_t>& coordinates, int64_t extent) {
   return out;
 }
 
+/// Elements below each entry of a level: those from `begins[entry]` to the next one's; one each where it is null.
+struct ElementsBelow {
+  const int64_t* begins = nullptr;
+  std::vector<int64_t> own = {};
+
+  int64_t operator[](int64_t entry) const { return begins == nullptr ? 1 : begins[entry + 1] - begins[entry]; }
+
+  /// Those below the lists of a level, by those below its entries.
+  ElementsBelow above(const tensor::Level& level) const {
+    const tensor::Array<int64_t>& offsets = level.offsets;
+    if (begins == nullptr) {
+      int64_t others = 0;
+      for (int64_t list = 0; list < offsets.size(); ++list) others |= offsets[list] ^ list;
+      return {others == 0 ? nullptr : offsets.data()};
+    }
+    ElementsBelow out;
+    out.own.reserve(offsets.size());
+    for (const int64_t offset : offsets) out.own.push_back(begins[offset]);
+    out.begins = out.own.data();
+    return out;
+  }
+};
+
+/// The same of a level's coordinates.
+AxisDegrees counted(const tensor::Level& level, const ElementsBelow& below, bool outermost) {
+  const bool dense = level.format == tensor::LevelFormat::kDense;
+  const int64_t entries = dense ? level.size : level.coordinates.size();
+  AxisDegrees out;
+  const auto count = [&](int64_t elements) {
+    out.distinct += elements > 0 ? 1 : 0;
+    out.most = std::max(out.most, static_cast<double>(elements));
+  };
+  if (outermost) {  // each coordinate once
+    for (int64_t entry = 0; entry < entries; ++entry) count(below[entry]);
+    return out;
+  }
+  std::vector<int64_t> elements(level.size);
+  for (int64_t entry = 0; entry < entries; ++entry) elements[level.coordinates[entry]] += below[entry];
+  std::ranges::for_each(elements, count);
+  return out;
+}
+
+/// Whether each level's entries say what is below them: lists, the outermost of which may be dense instead. Counting
+/// along an axis takes its extent.
+bool counts_by_levels(const Tensor& tensor) {
+  for (size_t l = 0; l < tensor.levels.size(); ++l) {
+    const tensor::Level& level = tensor.levels[l];
+    const bool lists = level.format == tensor::LevelFormat::kSortedList || level.format == tensor::LevelFormat::kHash;
+    if (!lists && !(l == 0 && level.format == tensor::LevelFormat::kDense)) return false;
+    if (l > 0 && level.size / kExtentPerElement > level.coordinates.size()) return false;
+  }
+  return true;
+}
+
 std::vector<AxisDegrees> degrees_of(const Tensor& tensor) {
   std::vector<AxisDegrees> out;
   const bool whole = std::ranges::all_of(
@@ -253,6 +308,15 @@ std::vector<AxisDegrees> degrees_of(const Tensor& tensor) {
     for (const int64_t extent : tensor.shape) {
       out.push_back(
           {elements == 0 ? 0 : static_cast<double>(extent), elements / std::max(1.0, static_cast<double>(extent))});
+    }
+    return out;
+  }
+  if (counts_by_levels(tensor)) {
+    out.resize(tensor.levels.size());
+    ElementsBelow below;
+    for (int64_t l = std::ssize(tensor.levels) - 1; l >= 0; --l) {
+      out[tensor.axes[l]] = counted(tensor.levels[l], below, l == 0);
+      if (l > 0) below = below.above(tensor.levels[l]);
     }
     return out;
   }

@@ -144,15 +144,22 @@ def dense_product(text: str, other: str | None, result: str) -> Product | None:
         return None
     place = result.index(left)
     order = [other.index(along), *(other.index(label) for label in result if label != left)]
-    plain = place == 0 and order == list(range(len(other))) and len(other) <= 2
+    rank, by_right = len(order), along == "j"
+
+    def plain_product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
+        rows = matrix.columns if by_columns else matrix.rows
+        if rows is None or x is None or x.dim() != rank:
+            return None
+        return rows.times(x) if by_right else rows.transposed_times(x)
+
+    if place == 0 and order == list(range(rank)) and rank <= 2:
+        return plain_product
 
     def product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
         rows = rows_of(matrix)
-        if rows is None or x is None or x.dim() != len(order):
+        if rows is None or x is None or x.dim() != rank:
             return None
-        times = rows.times if along == "j" else rows.transposed_times
-        if plain:
-            return times(x)
+        times = rows.times if by_right else rows.transposed_times
         extents = [x.shape[axis] for axis in order]
         found = times(x.permute(order).reshape(extents[0], math.prod(extents[1:])))
         return None if found is None else found.view(len(found), *extents[1:]).movedim(0, place).contiguous()
@@ -353,25 +360,39 @@ def _traits(operand: Operand) -> object:
     return operand.traits if isinstance(operand, SparseTensor) else (operand.shape, operand.dtype)
 
 
+def _is_observed() -> bool:
+    """Whether calls are seen by others than the operands: modes, transforms, autocast."""
+    return (
+        torch._C._is_torch_function_mode_enabled()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
 def known_call(
     arguments: Sequence[object], join: str, agg: str, out_format: object
 ) -> torch.Tensor | SparseTensor | None:
     """The result of a call that was made before with the same matrix, or with operands of the same traits, if nothing
     else has to be looked at."""
+    # A call of some microseconds: without generators, which take as long.
     equation, *operands = arguments
-    matrix = next((each for each in operands if type(each) is SparseTensor), None)
-    if matrix is None or not all(type(each) is str for each in (equation, join, agg, out_format)):
+    matrix, kinds = None, []
+    for each in operands:
+        kind = type(each)
+        kinds.append(kind is SparseTensor)
+        if kind is SparseTensor:
+            matrix = each if matrix is None else matrix
+        elif kind is not torch.Tensor:
+            return None
+    if matrix is None or _is_observed():
         return None
-    plain = all(type(each) in (SparseTensor, torch.Tensor) for each in operands)
-    modes = torch._C._is_torch_function_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0
-    modes = modes or torch._C._are_functorch_transforms_active()
-    if not plain or modes or torch.is_autocast_enabled("cpu"):
+    if type(equation) is not str or type(join) is not str or type(agg) is not str or type(out_format) is not str:
         return None
-    given, current = cast(list[Operand], operands), context()
+    matrix, given, current = cast(SparseTensor, matrix), cast(list[Operand], operands), context()
     texts = (equation, join, agg, out_format)
-    known = matrix.calls.get((*texts, *(type(each) is SparseTensor for each in given)))
-    recorded = torch.is_grad_enabled() and matrix.requires_grad
-    if known is not None and known.current() is current and not recorded:
+    known = matrix.calls.get((*texts, *kinds))
+    if known is not None and known.current() is current and not (matrix.requires_grad and torch.is_grad_enabled()):
         found: torch.Tensor | None = known.call(given)
         if found is not None:
             return found

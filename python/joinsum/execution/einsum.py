@@ -26,7 +26,8 @@ from joinsum.execution.operands import (
 )
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.relation import Relation
-from joinsum.execution.sparse_einsum import OutFormat, has_sparse, sparse_einsum
+from joinsum.execution.sparse_einsum import sparse_einsum
+from joinsum.execution.sparse_operands import OutFormat, has_sparse
 from joinsum.graphs.contraction_order import paths_of
 from joinsum.graphs.equation import (
     ARGUMENTS,

@@ -14,7 +14,8 @@ from joinsum.execution.einsum import check_sparse_call, einsum
 from joinsum.execution.operands import autocast_dtype
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
-from joinsum.execution.sparse_einsum import OutFormat, has_sparse, plan_sparse_einsum
+from joinsum.execution.sparse_einsum import plan_sparse_einsum
+from joinsum.execution.sparse_operands import OutFormat, has_sparse
 from joinsum.graphs.equation import read_arguments, read_operations
 
 __all__ = ["einsum_plan"]

@@ -6,7 +6,7 @@
 namespace joinsum::sparse::kernels::nest {
 namespace {
 
-using Kind = Candidates::Entries::Kind;
+using Kind = BlockEntries::Kind;
 
 /// Matches two ascending lists from (a, b) on until one ends or `room` matches are found, whose entries are written;
 /// moves (a, b) past what was compared.
@@ -233,7 +233,7 @@ void Candidates::compact(int64_t participant, int64_t kept) {
   count_ = kept;
   is_range_ = false;
   for (int64_t p = 0; p < participant; ++p) {
-    Entries& entries = entries_[p];
+    BlockEntries& entries = entries_[p];
     if (entries.kind == Kind::kContiguous) {
       int64_t* listed = column(p);
       for (int64_t i = 0; i < kept; ++i) listed[i] = entries.first + keep_[i];

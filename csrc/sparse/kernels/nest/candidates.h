@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "sparse/kernels/nest/block.h"
 #include "sparse/kernels/nest/loop_plan.h"
 
 namespace joinsum::sparse::kernels::nest {
@@ -9,17 +10,6 @@ namespace joinsum::sparse::kernels::nest {
 /// The visits of an innermost loop, in blocks of columns: their coordinates and the entries of the operands.
 class Candidates {
  public:
-  static constexpr int64_t kBlock = 256;
-
-  /// The entries of one operand at the visits of a block.
-  struct Entries {
-    enum class Kind : uint8_t { kAbsent, kContiguous, kListed };
-    Kind kind = Kind::kAbsent;
-    int64_t first = 0;                ///< contiguous: of the first visit
-    const int64_t* listed = nullptr;  ///< -1 where the operand is absent
-    bool may_be_absent = false;       ///< listed: whether there may be a -1
-  };
-
   explicit Candidates(const LoopPlan& plan);
 
   /// Begins the loop over [lower, upper) where the operands are at `positions`.
@@ -31,7 +21,7 @@ class Candidates {
   /// Ascending.
   const int64_t* coordinates() const { return coordinates_; }
   /// Parallel to the loop's participants.
-  const std::vector<Entries>& entries() const { return entries_; }
+  const std::vector<BlockEntries>& entries() const { return entries_; }
 
  private:
   enum class Leader : uint8_t { kNone, kRange, kList, kBytemap, kIntersection, kUnion };
@@ -58,7 +48,7 @@ class Candidates {
   int64_t count_ = 0;
   bool is_range_ = false;  ///< the block's coordinates follow each other
   const int64_t* coordinates_ = nullptr;
-  std::vector<Entries> entries_;
+  std::vector<BlockEntries> entries_;
   std::vector<Walk> walks_;
   std::vector<Search> searches_;
   std::vector<int64_t> columns_;

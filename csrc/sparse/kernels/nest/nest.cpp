@@ -21,7 +21,7 @@ void Nest::run(int64_t lower, int64_t upper) {
 
 void Nest::loop(int64_t depth, int64_t lower, int64_t upper) {
   const LoopPlan& plan = plan_.loops[depth];
-  if (depth + 1 == std::ssize(plan_.loops)) return innermost(lower, upper);
+  if (depth == plan_.innermost) return innermost(lower, upper);
   for (size_t i = plan.walkers; i < plan.participants.size(); ++i) {
     searches_[depth][i].start(plan.participants[i].level, positions_[plan.participants[i].above]);
   }

@@ -6,7 +6,7 @@
 
 namespace joinsum::sparse::kernels::nest {
 
-/// Runs the loops of a nest but for the innermost one, which the class below it runs.
+/// Runs the loops of a nest up to the innermost one, or those that are visited as one, which the class below it runs.
 class Nest {
  public:
   explicit Nest(const NestPlan& plan);
@@ -16,7 +16,7 @@ class Nest {
   void run(int64_t lower, int64_t upper);
 
  protected:
-  /// The innermost loop over [lower, upper) of its coordinates.
+  /// The innermost loops; the first of them over [lower, upper) of its coordinates.
   virtual void innermost(int64_t lower, int64_t upper) = 0;
   /// Around all visits of one element of the result, or of one of its fibers: the first `prefix` loops stand.
   virtual void begin_element() {}
@@ -26,7 +26,7 @@ class Nest {
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
   const std::vector<int64_t>& positions() const { return positions_; }
   /// Where the loops that stand have come to in the result's workspace.
-  int64_t base() const { return base_[plan_.loops.size() - 1]; }
+  int64_t base() const { return base_[plan_.innermost]; }
 
  private:
   void loop(int64_t depth, int64_t lower, int64_t upper);

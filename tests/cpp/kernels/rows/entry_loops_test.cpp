@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -85,6 +87,34 @@ void check_all() {
       }
     }
   }
+}
+
+/// Rows that are taken by their lengths give what they give in order.
+template <class T, class Column>
+void check_windows() {
+  const Drawn<T, Column> drawn(3 * kWindow + 44, 90);
+  std::vector<uint8_t> by_length(3 * kWindow);
+  for (int64_t window = 0; window < 3 * kWindow; window += kWindow) {
+    const auto rows = by_length.begin() + window;
+    std::iota(rows, rows + kWindow, uint8_t{0});
+    const auto length = [&](uint8_t row) { return drawn.offsets[window + row + 1] - drawn.offsets[window + row]; };
+    std::stable_sort(rows, rows + kWindow, [&](uint8_t r, uint8_t s) { return length(r) < length(s); });
+  }
+  const auto x = numbers<T>(drawn.count);
+  for (const auto& loops : all_loops<T, Column>()) {
+    auto a = drawn.matrix();
+    std::vector<T> by_lengths(drawn.rows), expected(drawn.rows);
+    loops.times_vector(a, 0, drawn.rows, x.data(), expected.data());
+    a.by_length = by_length.data();
+    const std::pair<int64_t, int64_t> ranges[] = {{0, kWindow}, {kWindow, kWindow + 7}, {kWindow + 7, drawn.rows}};
+    for (const auto& [begin, end] : ranges) loops.times_vector(a, begin, end, x.data(), by_lengths.data());
+    EXPECT_EQ(by_lengths, expected);
+  }
+}
+
+TEST(EntryLoops, TakeRowsByTheirLengths) {
+  check_windows<float, int32_t>();
+  check_windows<double, int64_t>();
 }
 
 TEST(EntryLoops, AreThoseOfTheDefinitions) {

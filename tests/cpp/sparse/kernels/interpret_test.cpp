@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sparse/kernels/expectations.h"
+#include "sparse/kernels/prepared.h"
 
 namespace joinsum::sparse::kernels {
 
@@ -34,6 +35,21 @@ TEST_P(EachDType, ALongKernelIsTheBruteForceOverAllCoordinates) {
     expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
     if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
   }
+}
+
+TEST_P(EachDType, LoopsThatOneOperandWalksAloneAreVisitedAsOne) {
+  RandomKernels random(808 + static_cast<uint64_t>(GetParam()));
+  int as_one = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const Case drawn = random.draw_listed(GetParam());
+    check(drawn.kernel);
+    const KernelArguments arguments = drawn.arguments();
+    as_one += prepared(drawn.kernel, arguments).nest.innermost + 1 < std::ssize(drawn.extents);
+    const InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 1};
+    expect_brute_force(drawn, interpret(drawn.kernel, arguments, options));
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+  }
+  EXPECT_GT(as_one, 300);
 }
 
 INSTANTIATE_TEST_SUITE_P(Interpret, EachDType, ::testing::ValuesIn(element_types()),

@@ -54,6 +54,37 @@ class RandomKernels {
     return out;
   }
 
+  /// One whose first operand walks lists in all loops but the first few, while the others are dense.
+  Case draw_listed(DType dtype) {
+    Case out{.dtype = dtype};
+    for (int64_t loop = 2 + below(3); loop > 0; --loop) out.extents.push_back(1 + below(loop == 1 ? 3 : 9));
+    out.kernel.loops.resize(out.extents.size());
+    Operand lists{.loops = all_dims(std::ssize(out.extents)), .fill = draw_fill(dtype)};
+    const int64_t first = below(std::ssize(out.extents));
+    for (int64_t loop = 0; loop < std::ssize(out.extents); ++loop) {
+      const LevelFormat list = below(3) == 0 ? LevelFormat::kHash : LevelFormat::kSortedList;
+      lists.formats.push_back(loop < first ? static_cast<LevelFormat>(below(4)) : list);
+    }
+    out.tensors.push_back(draw_tensor(dtype, out.extents, lists));
+    out.kernel.operands.push_back(lists);
+    for (int64_t others = below(4); others > 0; --others) {
+      draw_operand(out);
+      Operand& other = out.kernel.operands.back();
+      for (size_t l = below(8) == 0 ? 1 : 0; l < other.formats.size(); ++l) other.formats[l] = LevelFormat::kDense;
+      Dims shape;
+      for (const int64_t loop : other.loops) shape.push_back(out.extents[loop]);
+      out.tensors.back() = draw_tensor(dtype, shape, other);
+    }
+    draw_body(out);
+    derive(out.kernel);
+    draw_result(out);
+    if (below(2) == 0) std::ranges::fill(out.kernel.formats, LevelFormat::kDense);
+    if (out.kernel.aggregate == Operator::kMultiply && below(2) == 0) out.kernel.aggregate = Operator::kAdd;
+    draw_walkers(out.kernel);
+    for (Loop& loop : out.kernel.loops) walk_alone(out.kernel, loop, 0);
+    return out;
+  }
+
   int64_t below(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
 
  private:
@@ -196,6 +227,17 @@ class RandomKernels {
         if (try_walkers(kernel, kernel.loops[loop], having, attempt)) break;
       }
     }
+  }
+
+  /// Makes an operand the loop's only walker, if it may be.
+  static void walk_alone(const Kernel& kernel, Loop& loop, int64_t operand) {
+    std::vector<bool> absent(kernel.operands.size());
+    absent[operand] = true;
+    if (!at_fill(kernel, absent)) return;
+    for (const int64_t each : loop.walkers) loop.lookups.push_back(each);
+    std::erase(loop.lookups, operand);
+    std::ranges::sort(loop.lookups);
+    loop.walkers = {operand};
   }
 
   bool try_walkers(const Kernel& kernel, Loop& loop, const std::vector<int64_t>& having, int attempt) {

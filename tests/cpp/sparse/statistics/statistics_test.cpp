@@ -1,6 +1,9 @@
 #include "sparse/statistics/statistics.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -86,6 +89,48 @@ TEST(ChainEstimator, IsNeverBelowTheTruth) {
     const ExpressionPtr expression = random_expression(random, 3);
     const double truth = estimated("exact", tensors, expression);
     EXPECT_GE(estimated("chain", tensors, expression), truth * (1 - 1e-12)) << text_of(expression);
+  }
+}
+
+/// The same statistics, counted coordinate by coordinate.
+InputTensor with_degrees(const InputTensor& tensor) {
+  const Coordinates elements = to_coordinates(*tensor.entries);
+  InputTensor out = counted(tensor.shape, static_cast<double>(elements.count()));
+  for (int64_t axis = 0; axis < std::ssize(tensor.shape); ++axis) {
+    std::map<int64_t, double> along;
+    double most = 0;
+    for (const int64_t coordinate : elements.axes[axis]) most = std::max(most, ++along[coordinate]);
+    std::vector<int64_t> others = all_dims(std::ssize(tensor.shape));
+    std::erase(others, axis);
+    out.degrees.push_back({{axis}, {}, static_cast<double>(along.size())});
+    out.degrees.push_back({others, {axis}, most});
+  }
+  return out;
+}
+
+TEST(ChainEstimator, CountsTheSameInAllFormats) {
+  using enum LevelFormat;
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    const Dims shape{1 + static_cast<int64_t>(random() % 6), 5, 40};
+    const double density = round % 10 == 0 ? 0 : std::uniform_real_distribution<>(0, 0.2)(random);
+    const InputTensor drawn = random_entries(random, shape, density);
+    const std::map<std::string, InputTensor> expected = {{"A", with_degrees(drawn)}};
+    for (const auto& formats : std::vector<std::vector<LevelFormat>>{{kSortedList, kSortedList, kSortedList},
+                                                                     {kDense, kSortedList, kHash},
+                                                                     {kHash, kSortedList, kSortedList},
+                                                                     {kSortedList, kBytemap, kSortedList}}) {
+      std::vector<int64_t> axes{0, 1, 2};
+      std::ranges::shuffle(axes, random);
+      InputTensor stored = drawn;
+      stored.entries = std::make_shared<Tensor>(reformatted(*drawn.entries, axes, formats));
+      for (const ExpressionPtr& expression :
+           {in("A", "ijk"), sum("j", in("A", "ijk")), sum("ij", in("A", "ijk")),
+            sum("i", times({in("A", "ijk"), in("A", "imn")})), times({in("A", "ijk"), in("A", "ljn")})}) {
+        EXPECT_DOUBLE_EQ(estimated("chain", {{"A", stored}}, expression), estimated("chain", expected, expression))
+            << text_of(expression);
+      }
+    }
   }
 }
 

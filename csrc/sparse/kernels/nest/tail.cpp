@@ -1,0 +1,179 @@
+#include "sparse/kernels/nest/tail.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace joinsum::sparse::kernels::nest {
+namespace {
+
+constexpr int64_t kCompared = 64;  // offsets that are compared before one looks for a difference
+
+/// Whether a loop can be one of a tail that `walker` walks; only the first one may walk a dense level.
+bool fits(const LoopPlan& loop, const Participant& walker, bool first) {
+  if (loop.walkers != 1 || loop.participants[0].operand != walker.operand) return false;
+  const LevelFormat format = loop.participants[0].level.format;
+  if (!loop.participants[0].level.lists() && !(first && format == LevelFormat::kDense)) return false;
+  return std::all_of(loop.participants.begin() + 1, loop.participants.end(),
+                     [](const Participant& each) { return each.level.format == LevelFormat::kDense; });
+}
+
+}  // namespace
+
+int64_t first_of_tail(const NestPlan& plan) {
+  const int64_t last = std::ssize(plan.loops) - 1;
+  if (plan.loops[last].participants.empty()) return last;
+  const Participant& walker = plan.loops[last].participants[0];
+  int64_t first = last;
+  if (!fits(plan.loops[last], walker, false)) return last;
+  while (first > 0 && fits(plan.loops[first - 1], walker, true)) {
+    --first;
+    if (!plan.loops[first].participants[0].level.lists()) break;
+  }
+  return first;
+}
+
+Tail::Tail(const NestPlan& plan) : plan_(plan), first_loop_(plan.innermost) {
+  const auto loops = static_cast<size_t>(std::ssize(plan.loops) - first_loop_);
+  for (size_t l = 0; l < loops; ++l) {
+    const LoopPlan& loop = plan.loops[first_loop_ + static_cast<int64_t>(l)];
+    const Participant& walker = loop.participants[0];
+    levels_.push_back(walker.level);
+    if (l == 0) {
+      above_ = walker.above;
+      operands_.push_back(walker.operand);
+    }
+    for (size_t i = 1; i < loop.participants.size(); ++i) {
+      const Participant& each = loop.participants[i];
+      const auto number = std::find(operands_.begin() + 1, operands_.end(), each.operand) - operands_.begin() - 1;
+      if (number == std::ssize(lookups_)) {
+        lookups_.push_back({.above = each.above, .required = each.required});
+        operands_.push_back(each.operand);
+      }
+      Lookup& lookup = lookups_[number];
+      lookup.loops.push_back(static_cast<int64_t>(l));
+      lookup.sizes.push_back(each.level.size);
+    }
+  }
+  entries_.resize(operands_.size());
+  for (Lookup& lookup : lookups_) lookup.listed.resize(kBlock);
+  listed_.assign(loops, std::vector<int64_t>(kBlock));
+  read_.assign(loops, std::vector<int64_t>(kBlock));
+  coordinates_.resize(loops);
+  cursors_.resize(loops);
+  ends_.resize(loops);
+  places_.resize(kBlock);
+}
+
+void Tail::start(const int64_t* positions, int64_t lower, int64_t upper) {
+  at_ = end_ = count_ = 0;
+  last_parent_ = -1;
+  first_fiber_ = positions[above_];
+  if (first_fiber_ < 0) return;
+  for (Lookup& lookup : lookups_) {
+    lookup.fiber = positions[lookup.above];
+    if (lookup.fiber < 0 && lookup.required) return;
+  }
+  Walk walk;
+  walk.start(levels_[0], first_fiber_, lower, upper);
+  int64_t begin = walk.entry;
+  int64_t end = walk.end;
+  if (begin >= end) return;
+  for (size_t l = 0; l + 1 < levels_.size(); ++l) {
+    cursors_[l] = begin;
+    ends_[l] = end;
+    begin = levels_[l + 1].offsets[begin];
+    end = levels_[l + 1].offsets[end];
+  }
+  at_ = begin;
+  end_ = end;
+}
+
+bool Tail::next() {
+  if (count_ > 0 && parents_.listed != nullptr) last_parent_ = parents_.listed[count_ - 1];
+  count_ = std::min(kBlock, end_ - at_);
+  if (count_ == 0) return false;
+  entries_[0] = {.kind = BlockEntries::Kind::kContiguous, .first = at_};
+  Entries entries{.first = at_};
+  at_ += count_;
+  for (size_t l = levels_.size() - 1; l > 0; --l) {
+    read_coordinates(l, entries);
+    entries = above(l - 1, entries);
+    if (l == levels_.size() - 1) parents_ = entries;
+  }
+  read_coordinates(0, entries);
+  find_places();
+  for (size_t i = 0; i < lookups_.size(); ++i) look_up(i);
+  return true;
+}
+
+/// The entries of a level by those of the one below.
+Tail::Entries Tail::above(size_t loop, const Entries& below) {
+  const int64_t* offsets = levels_[loop + 1].offsets;
+  int64_t cursor = cursors_[loop];
+  if (below.listed == nullptr) {
+    while (offsets[cursor + 1] <= below.first) ++cursor;
+    // Lists of one entry each.
+    int64_t others = cursor + count_ > ends_[loop] ? 1 : 0;
+    for (int64_t i = 0; i <= count_ && others == 0; i += kCompared) {
+      const int64_t past = std::min(count_ + 1, i + kCompared);
+      for (int64_t j = i; j < past; ++j) others |= offsets[cursor + j] - below.first - j;
+    }
+    if (others == 0) {
+      cursors_[loop] = cursor + count_;
+      return {.first = cursor};
+    }
+  }
+  int64_t* listed = listed_[loop].data();
+  for (int64_t i = 0; i < count_; ++i) {
+    const int64_t entry = below.listed == nullptr ? below.first + i : below.listed[i];
+    while (offsets[cursor + 1] <= entry) ++cursor;
+    listed[i] = cursor;
+  }
+  cursors_[loop] = cursor;
+  return {.listed = listed};
+}
+
+void Tail::read_coordinates(size_t loop, const Entries& entries) {
+  const LevelView& level = levels_[loop];
+  int64_t* read = read_[loop].data();
+  coordinates_[loop] = read;
+  if (!level.lists()) {
+    const int64_t before = first_fiber_ * level.size;
+    for (int64_t i = 0; i < count_; ++i) {
+      read[i] = (entries.listed == nullptr ? entries.first + i : entries.listed[i]) - before;
+    }
+  } else if (entries.listed == nullptr) {
+    coordinates_[loop] = level.coordinates + entries.first;
+  } else {
+    for (int64_t i = 0; i < count_; ++i) read[i] = level.coordinates[entries.listed[i]];
+  }
+}
+
+void Tail::find_places() {
+  std::fill_n(places_.begin(), count_, 0);
+  for (size_t l = 0; l < levels_.size(); ++l) {
+    const int64_t stride = plan_.loops[first_loop_ + static_cast<int64_t>(l)].stride;
+    if (stride == 0) continue;
+    const int64_t* coordinates = coordinates_[l];
+    for (int64_t i = 0; i < count_; ++i) places_[i] += stride * coordinates[i];
+  }
+}
+
+void Tail::look_up(size_t number) {
+  Lookup& lookup = lookups_[number];
+  BlockEntries& entries = entries_[number + 1];
+  entries = {};
+  if (lookup.fiber < 0) return;
+  const bool as_they_are = lookup.fiber == 0 && lookup.loops.size() == 1;
+  entries = {.kind = BlockEntries::Kind::kListed, .listed = coordinates_[lookup.loops[0]]};
+  if (as_they_are) return;
+  int64_t* listed = lookup.listed.data();
+  std::fill_n(listed, count_, lookup.fiber);
+  for (size_t l = 0; l < lookup.loops.size(); ++l) {
+    const int64_t* coordinates = coordinates_[lookup.loops[l]];
+    for (int64_t i = 0; i < count_; ++i) listed[i] = listed[i] * lookup.sizes[l] + coordinates[i];
+  }
+  entries.listed = listed;
+}
+
+}  // namespace joinsum::sparse::kernels::nest

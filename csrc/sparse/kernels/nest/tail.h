@@ -1,0 +1,79 @@
+#pragma once
+
+#include <vector>
+
+#include "sparse/kernels/nest/block.h"
+#include "sparse/kernels/nest/loop_plan.h"
+
+namespace joinsum::sparse::kernels::nest {
+
+/// The first of the last loops that one operand walks alone, while the others have dense levels there; the last loop if
+/// there are no others.
+int64_t first_of_tail(const NestPlan& plan);
+
+/// The visits of these loops, in blocks of columns. The walker's last entries follow each other in memory, however
+/// short the lists are that they are in.
+class Tail {
+ public:
+  explicit Tail(const NestPlan& plan);
+
+  /// Begins at the positions of the operands; the first loop is over [lower, upper) of its coordinates.
+  void start(const int64_t* positions, int64_t lower, int64_t upper);
+  /// The next block; false where none is left.
+  bool next();
+
+  int64_t count() const { return count_; }
+  /// Parallel to `participants`.
+  const std::vector<BlockEntries>& entries() const { return entries_; }
+  /// The operands with levels in these loops.
+  const std::vector<int64_t>& participants() const { return operands_; }
+  /// Where each visit's element is in the result's workspace, from that of the loops around.
+  const int64_t* places() const { return places_.data(); }
+  /// Whether visit i of the block has other coordinates than the one before it in all but the last loop.
+  bool is_first(int64_t i) const { return parents_.listed == nullptr || parents_.listed[i] != parent_before(i); }
+
+ private:
+  /// An operand that looks up its coordinates in dense levels.
+  struct Lookup {
+    std::vector<int64_t> loops;  ///< from the tail's first one
+    std::vector<int64_t> sizes;  ///< of its levels
+    int64_t above = 0;           ///< where the entry above them is among the positions
+    bool required = false;
+    int64_t fiber = 0;  ///< that entry
+    std::vector<int64_t> listed = {};
+  };
+
+  /// The walker's entries of one level at the visits of a block.
+  struct Entries {
+    int64_t first = 0;
+    const int64_t* listed = nullptr;  ///< null where they follow each other
+  };
+
+  int64_t parent_before(int64_t i) const { return i > 0 ? parents_.listed[i - 1] : last_parent_; }
+  Entries above(size_t loop, const Entries& below);
+  void read_coordinates(size_t loop, const Entries& entries);
+  void find_places();
+  void look_up(size_t lookup);
+
+  const NestPlan& plan_;
+  int64_t first_loop_;
+  std::vector<LevelView> levels_;  ///< of the walker
+  int64_t above_;                  ///< where its entry above them is among the positions
+  std::vector<Lookup> lookups_;
+  std::vector<int64_t> operands_;
+  std::vector<BlockEntries> entries_;
+  int64_t at_ = 0;  ///< the walker's last entries that are left
+  int64_t end_ = 0;
+  int64_t first_fiber_ = 0;       ///< the entry above the walker's levels
+  std::vector<int64_t> cursors_;  ///< of each level but the last: an entry that is not past the next visit's
+  std::vector<int64_t> ends_;     ///< past the entries of each level but the last
+  int64_t count_ = 0;
+  Entries parents_;                           ///< of the level above the last
+  int64_t last_parent_ = -1;                  ///< of the last visit before the block
+  std::vector<std::vector<int64_t>> listed_;  ///< entries of each level
+  std::vector<std::vector<int64_t>> read_;    ///< coordinates of each loop
+  std::vector<const int64_t*> coordinates_;   ///< of each loop
+  std::vector<int64_t> places_;
+};
+
+}  // namespace joinsum::sparse::kernels::nest

@@ -1,0 +1,287 @@
+"""One einsum over sparse operands as a program of one query, planned by the estimated entries."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from joinsum import _C
+from joinsum.algebra.sources import sparse_array
+from joinsum.cluster.context import Context
+from joinsum.execution.compressed_rows import Call
+from joinsum.execution.operands import check_operands
+from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.sparse_operands import (
+    OutFormat,
+    Read,
+    all_finite,
+    as_sparse,
+    asked_formats,
+    formatted,
+    handle_of,
+    neutral_fill,
+    program_of,
+)
+from joinsum.execution.sparse_queries import SparseQueries
+from joinsum.graphs.query_vertices import check_not_densified
+from joinsum.sparse import SparseTensor
+from joinsum.sparse.plan_cache import PLANS
+from joinsum.sparse.plan_options import plan_options
+
+__all__ = ["Contraction", "SparseCall", "traits_of"]
+
+# Labels of which the best order is searched.
+_MOST_SEARCHED = 8
+
+# Begins the keys of plans whose products of sums stay as they are.
+_AS_WRITTEN = "as written"
+
+
+class _PlannedQuery:
+    """The plan of an einsum for operands of certain shapes, levels and numbers of entries; `formats` of the result's
+    levels, in the order of its axes, are chosen where none are given."""
+
+    def __init__(
+        self,
+        read: Read,
+        operands: Sequence[SparseTensor],
+        formats: Sequence[str] | None,
+        recorded: bool,
+        distribute: bool = True,
+    ) -> None:
+        begin = time.perf_counter()
+        program = program_of(read, operands)
+        few = len(read.extents) <= _MOST_SEARCHED
+        options = plan_options(search="branch_and_bound" if few else "greedy", distribute=distribute)
+        if formats is not None:
+            options.formats = {"z": list(formats)}
+        # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
+        ties = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
+        # Products of some factors may overflow where the product of all does not.
+        options.whole = ties or (read.operations.agg == "prod" and read.dtype.is_floating_point)
+        self.plan = _C.SparsePlan(program, options)
+        self.seconds = time.perf_counter() - begin
+        self.plan.forget_tensors()
+        # Whether it holds for finite elements only.
+        self.finite = self.plan.distributed
+        self._extents = read.extents
+        self._data: dict[str, Any] = self.plan.data()
+
+    @property
+    def gives_dense(self) -> bool:
+        """Whether the result's levels are dense."""
+        return all(level == "dense" for level in self._data["physical"][-1]["formats"])
+
+    @property
+    def iterations(self) -> float:
+        """Of the innermost loops of all kernels, as estimated."""
+        return sum(kernel["iterations"][-1] if kernel["iterations"] else 1.0 for kernel in self._data["physical"])
+
+    @property
+    def queries(self) -> list[dict[str, Any]]:
+        """The logical queries: name, operator, indices that it reduces, expression, output."""
+        return cast(list[dict[str, Any]], self._data["logical"])
+
+    def run(self, operands: dict[str, _C.SparseTensor]) -> SparseTensor | torch.Tensor:
+        """The result; dense where all its levels are."""
+        handle = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True)["z"]
+        result = SparseTensor.of_handle(handle)
+        return result.to_dense() if all(level == "dense" for level in handle.formats) else result
+
+    def run_all(self, operands: dict[str, _C.SparseTensor]) -> dict[str, SparseTensor]:
+        """The results of all queries."""
+        results = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True, True)
+        return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
+
+    def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
+        """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""
+        sparse = {
+            f"x{i}": x.nnz for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)
+        }
+        check_not_densified("einsum", self._data, self._extents, sparse)
+
+
+def _bucket(entries: int) -> int:
+    """Numbers of entries that one plan serves: within a factor of two."""
+    return entries.bit_length()
+
+
+def traits_of(tensors: Sequence[SparseTensor]) -> tuple[object, ...]:
+    return tuple(x.traits for x in tensors)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """An einsum that is planned as a dense one is, and the operands as it reads them."""
+
+    planned: PlannedEinsum
+    operands: list[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class SparseCall:
+    """One einsum over sparse operands, planned."""
+
+    current: Context
+    read: Read
+    given: Sequence[SparseTensor | torch.Tensor]
+    operands: list[SparseTensor]
+    planned: _PlannedQuery
+    out_format: OutFormat
+    key: tuple[object, ...]
+
+    @classmethod
+    def of(
+        cls,
+        current: Context,
+        read: Read,
+        operands: Sequence[SparseTensor | torch.Tensor],
+        out_format: OutFormat = "auto",
+        recorded: bool = False,
+        cache: bool = True,
+    ) -> SparseCall:
+        fill = neutral_fill(read, operands)
+        tensors = [as_sparse(operand, read, fill) for operand in operands]
+        formats = asked_formats(read, out_format)
+        traits = traits_of(tensors)
+        key: tuple[object, ...] = (
+            "sparse_einsum",
+            read.equation,
+            read.operations,
+            read.dtype,
+            formats,
+            recorded,
+            traits,
+        )
+
+        def found(distribute: bool) -> _PlannedQuery:
+            def make() -> _PlannedQuery:
+                return _PlannedQuery(read, tensors, formats, recorded, distribute)
+
+            return PLANS.get(key, make) if cache else make()
+
+        planned = found(distribute=True)
+        if planned.finite and not all_finite(tensors):
+            key = (_AS_WRITTEN, *key)
+            planned = found(distribute=False)
+        return cls(current, read, operands, tensors, planned, out_format, key)
+
+    def run(self) -> SparseTensor | torch.Tensor:
+        """The result, by the sites there are; dense where all its levels are."""
+        queries = self._queries(["z"])
+        if queries is not None:
+            return queries.run(self._blocks())["z"]
+        return self.planned.run(self._handles())
+
+    @property
+    def plain(self) -> list[SparseTensor | torch.Tensor]:
+        """The operands without gradients."""
+        return [x.detach() if isinstance(x, torch.Tensor) else x for x in self.given]
+
+    @property
+    def plain_format(self) -> OutFormat:
+        """How the result without gradients is stored."""
+        if self.out_format in ("auto", "dense"):
+            return "dense"
+        # A dense result would not say which elements are stored.
+        named = not self.read.result or asked_formats(self.read, self.out_format) is not None
+        return self.out_format if named else "coo"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether operands are read as they are given: of one dtype, and none in a layout of torch's; and whether they
+        are planned as others of the same traits."""
+        return self.key[0] != _AS_WRITTEN and all(
+            x.dtype is self.read.dtype and (isinstance(x, SparseTensor) or x.layout is torch.strided)
+            for x in self.given
+        )
+
+    def again(self) -> Call:
+        """What computes the call for other operands of the same traits, without gradients, on one site."""
+        planned, out_format, operations = self.planned, self.out_format, self.read.operations
+        gives_truths = self.read.gives_truths
+        fill = neutral_fill(self.read, self.given)
+
+        def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
+            if planned.finite and not all_finite(given):
+                return None
+            handles = {f"x{i}": handle_of(x, operations, fill) for i, x in enumerate(given)}
+            return formatted(planned.run(handles), gives_truths, out_format)
+
+        return call
+
+    def results(self) -> dict[str, SparseTensor]:
+        """Those of all queries by name."""
+        queries = self._queries([query["name"] for query in self.planned.queries])
+        return self.planned.run_all(self._handles()) if queries is None else queries.sparse_run(self._blocks())
+
+    def _handles(self) -> dict[str, _C.SparseTensor]:
+        fill = neutral_fill(self.read, self.given)
+        given = self.given if self.is_plain else self.operands
+        return {f"x{i}": handle_of(x, self.read.operations, fill) for i, x in enumerate(given)}
+
+    def _queries(self, results: Sequence[str]) -> SparseQueries | None:
+        """The einsum as the sites divide it, if they do."""
+        if self.current.sites == 1:
+            return None
+        dense = tuple(name for name, x in self._blocks().items() if isinstance(x, torch.Tensor))
+        tensors = {f"x{i}": x for i, x in enumerate(self.operands)}
+        return self.current.cached(
+            ("sites", dense, *results, *self.key),
+            lambda: SparseQueries.where_divided(self.current, self.planned.plan, tensors, dense, results),
+        )
+
+    def _blocks(self) -> dict[str, SparseTensor | torch.Tensor]:
+        """The operands as sites store them."""
+        return {
+            f"x{i}": x.detach().to(self.read.dtype) if isinstance(x, torch.Tensor) and x.layout is torch.strided else y
+            for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
+        }
+
+    def contraction(self, cache: bool = True) -> Contraction | None:
+        """How sites compute the dense result of a sum of products of one sparse operand, whose fill is 0, with dense
+        ones, in autograd: planned with all that is dense. None of another einsum."""
+        read, operands = self.read, self.given
+        sparse = [i for i, x in enumerate(operands) if isinstance(x, SparseTensor) or x.layout is not torch.strided]
+        if not read.operations.products or read.dtype is torch.bool or len(sparse) != 1 or len(operands) < 2:
+            return None
+        (position,) = sparse
+        operand, labels = operands[position], read.labels[position]
+        if operand.requires_grad or self.operands[position].fill != 0 or len(set(labels)) < len(labels):
+            return None
+        array = sparse_array("einsum", operand).to(read.dtype)
+        entries = 1 << _bucket(array.values().numel())
+        shapes, dtypes = [tuple(x.shape) for x in operands], [x.dtype for x in operands]
+        key = ("sparse_einsum_on_sites", read.equation, read.operations, position, entries, *shapes, *dtypes)
+        signature = EinsumSignature(
+            read.equation,
+            read.operations,
+            shapes,
+            [read.dtype] * len(operands),
+            torch.device("cpu"),
+            {position: entries},
+        )
+        given = [array if i == position else cast(torch.Tensor, x) for i, x in enumerate(operands)]
+        with self.current.preparing("einsum"):
+            check_operands("einsum", [x for x in given if x is not array])
+        if not cache:
+            return Contraction(PlannedEinsum(self.current, signature, cache=False), given)
+        return Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
+
+    def gives_dense(self, recorded: bool) -> bool:
+        """Whether the result is a dense tensor, also in autograd."""
+        return self.out_format == "dense" or (self.out_format == "auto" and (recorded or self.planned.gives_dense))
+
+    def query_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:
+        """How the sites divide its queries; None of one site, and where each process computes all."""
+        every = recorded and not self.read.operations.products
+        queries = self._queries([query["name"] for query in self.planned.queries] if every else ["z"])
+        if queries is None:
+            return None
+        return queries.planned if cache else PlannedGraph(self.current, queries.planned.core, cache=False)
