@@ -145,6 +145,14 @@ sparse::kernels::Engine engine_named(const std::string& name) {
 /// A plan with its program, and what its runs keep.
 class Planned {
  public:
+  struct Run {
+    std::map<std::string, TensorHandle> results;
+    sparse::Runner::Seconds seconds;
+    std::vector<std::string> compiled;
+    std::vector<std::string> replanned;
+    std::map<std::string, double> true_entries;
+  };
+
   Planned(std::shared_ptr<Program> program, const Options& options)
       : program_(std::move(program)), plan_(sparse::plan(*program_, options_of(options))) {}
 
@@ -159,32 +167,20 @@ class Planned {
   }
 
   /// One run at a time: kernels and converted tensors are kept between runs.
-  std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
-                                          const std::string& engine, const std::string& cache, bool adapts, bool every,
-                                          bool counts) {
+  Run run(const std::map<std::string, TensorHandle>& given, int threads, const std::string& engine,
+          const std::string& cache, bool adapts, bool every, bool counts) {
     const std::scoped_lock lock(mutex_);
     if (runner_ == nullptr) runner_ = std::make_unique<sparse::Runner>(*program_, plan_);
     const sparse::kernels::RunOptions options{threads, engine_named(engine), cache};
-    std::map<std::string, TensorHandle> out;
+    Run out;
     for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, {adapts, every, counts})) {
-      out[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor);
+      out.results[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor);
     }
+    out.seconds = runner_->seconds();
+    out.compiled = runner_->compiled();
+    out.replanned = runner_->replanned();
+    out.true_entries = runner_->true_entries();
     return out;
-  }
-
-  std::tuple<double, double, double> seconds() const {
-    if (runner_ == nullptr) return {0, 0, 0};
-    const auto& seconds = runner_->seconds();
-    return {seconds.plan, seconds.compile, seconds.run};
-  }
-  std::vector<std::string> replanned() const {
-    return runner_ == nullptr ? std::vector<std::string>() : runner_->replanned();
-  }
-  std::vector<std::string> compiled() const {
-    return runner_ == nullptr ? std::vector<std::string>() : runner_->compiled();
-  }
-  std::map<std::string, double> true_entries() const {
-    return runner_ == nullptr ? std::map<std::string, double>() : runner_->true_entries();
   }
 
  private:
@@ -341,6 +337,14 @@ void bind_programs(py::module_& module) {
            py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"), py::arg("kernel_size"))
       .def_readwrite("formats", &Options::formats)
       .def_readwrite("whole", &Options::whole);
+  py::class_<Planned::Run>(module, "SparseRun")
+      .def_readonly("results", &Planned::Run::results)
+      .def_property_readonly(
+          "seconds",
+          [](const Planned::Run& run) { return std::tuple(run.seconds.plan, run.seconds.compile, run.seconds.run); })
+      .def_readonly("compiled", &Planned::Run::compiled)
+      .def_readonly("replanned", &Planned::Run::replanned)
+      .def_readonly("true_entries", &Planned::Run::true_entries);
   py::class_<Planned>(module, "SparsePlan")
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
@@ -353,11 +357,7 @@ void bind_programs(py::module_& module) {
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
            py::arg("adapts"), py::arg("every") = false, py::arg("counts") = false, WithoutGil())
-      .def("forget_tensors", &Planned::forget_tensors)
-      .def("seconds", &Planned::seconds)
-      .def("compiled", &Planned::compiled)
-      .def("replanned", &Planned::replanned)
-      .def("true_entries", &Planned::true_entries);
+      .def("forget_tensors", &Planned::forget_tensors, WithoutGil());
 }
 
 // --- the pieces ------------------------------------------------------------------------------------------------------

@@ -4,12 +4,13 @@
 
 namespace joinsum::kernels::rows {
 
-/// Rows that are sorted by their lengths together.
+/// Consecutive rows that are taken in the order of their lengths.
 inline constexpr int64_t kWindow = 256;
 
 /// A matrix in compressed rows: entry e of row r, offsets[r] <= e < offsets[r + 1], has a column and a value. Columns
-/// of 32 bits take half the memory traffic. `by_length`, unless null, has the rows of each whole window, from its first
-/// one, by the number of their entries: to take equally many for several rows in a row is foreseen by the processor.
+/// of 32 bits take half the memory traffic. `by_length`, unless null, has the rows of each whole group of kWindow rows,
+/// counted from the group's first one, in ascending order of their entries: loops of equal lengths in sequence are
+/// predicted by the processor.
 template <class T, class Column>
 struct CompressedMatrix {
   const int64_t* offsets;

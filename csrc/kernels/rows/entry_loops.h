@@ -51,7 +51,7 @@ struct LoopsOfEntries {
     return first;
   }
 
-  /// From the window's i-th shortest row on those of `length` entries; gives the number of the next row.
+  /// From the window's i-th shortest row on those of `length` entries; gives the place of the next row.
   template <int64_t length>
   JOINSUM_SCALAR static int64_t times_rows_of(const Matrix a, int64_t window, int64_t i, const T* __restrict x,
                                               T* __restrict y) {
@@ -80,7 +80,7 @@ struct LoopsOfEntries {
     }
   }
 
-  static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
+  JOINSUM_SCALAR static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
     for (int64_t r = begin; r < end;) {
       if (a.by_length != nullptr && r % kWindow == 0 && r + kWindow <= end) {
         times_window(a, r, x, y);

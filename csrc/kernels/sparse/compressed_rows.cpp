@@ -70,15 +70,18 @@ const rows::EntryLoops<T, Column>& loops_for(const rows::CompressedMatrix<T, Col
   return loops<T, Column>();
 }
 
-/// Ends of `count` ranges of rows of about equal work, which leave so many rows `together`; `before[r]` is the work of
-/// the rows before r.
+/// Ends of `count` ranges of rows of about equal work, multiples of `together` where that moves less than half of a
+/// range's work; `before[r]` is the work of the rows before r.
 std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count, int64_t together = 1) {
   std::vector<int64_t> ends{0};
   for (int64_t range = 1; range < count; ++range) {
     const auto share = static_cast<int64_t>(static_cast<double>(before[rows]) * static_cast<double>(range) /
                                             static_cast<double>(count));
     const int64_t* end = std::upper_bound(before, before + rows + 1, share);
-    ends.push_back(std::clamp<int64_t>((end - before - 1) / together * together, ends.back(), rows));
+    const int64_t exact = end - before - 1;
+    const int64_t rounded = exact / together * together;
+    const bool moves_little = 2 * count * (before[exact] - before[rounded]) < before[rows];
+    ends.push_back(std::clamp<int64_t>(moves_little ? rounded : exact, ends.back(), rows));
   }
   ends.push_back(rows);
   return ends;
@@ -87,7 +90,8 @@ std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count,
 /// As many threads as torch's, if each has enough to do.
 int64_t threads_for(int64_t work) { return std::clamp<int64_t>(work / kWorkOfThread, 1, at::get_num_threads()); }
 
-/// Calls `run(begin, end)` for ranges of rows, which leave so many rows `together`, on threads where it pays.
+/// Calls `run(begin, end)` for ranges of rows, whose ends are multiples of `together` if they can be, on threads where
+/// it pays.
 template <class Run>
 void for_ranges(const int64_t* before, int64_t rows, int64_t work_of_entry, const Run& run, int64_t together = 1) {
   const int64_t threads = threads_for(before[rows] * work_of_entry);
@@ -430,7 +434,8 @@ CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
   dtype_ = dense::scalar_type(matrix_->dtype());
   const auto& columns = matrix_->levels[1].coordinates;
   if (columns_ <= std::numeric_limits<int32_t>::max()) narrow_.assign(columns.begin(), columns.end());
-  if (columns.size() < kShortRow * rows_) by_length_ = rows_by_length(matrix_->levels[1].offsets.data(), rows_);
+  if (at::isFloatingType(dtype_) && columns.size() < kShortRow * rows_)
+    by_length_ = rows_by_length(matrix_->levels[1].offsets.data(), rows_);
 }
 
 at::Tensor CompressedRows::times(const at::Tensor& dense) const {

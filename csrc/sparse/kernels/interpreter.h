@@ -7,8 +7,8 @@
 #include "sparse/kernels/body.h"
 #include "sparse/kernels/execution.h"
 #include "sparse/kernels/nest/candidates.h"
+#include "sparse/kernels/nest/merged_loops.h"
 #include "sparse/kernels/nest/nest.h"
-#include "sparse/kernels/nest/tail.h"
 #include "sparse/kernels/product_body.h"
 #include "sparse/kernels/range_worker.h"
 
@@ -23,8 +23,8 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
         Nest(typed.run.nest),
         stride_(run_.nest.loops.back().stride),
         candidates_(run_.nest.loops.back()),
-        tail_(tail_of(run_.nest)),
-        body_(run_, tail_ ? tail_->participants() : innermost_operands(run_.nest)),
+        merged_(merged_loops_of(run_.nest)),
+        body_(run_, merged_ ? merged_->participants() : innermost_operands(run_.nest)),
         product_(run_),
         column_(nest::kBlock) {}
 
@@ -46,9 +46,9 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
     outcome_.levels->append(typed_.finished(reduced_, count_));
   }
 
-  static std::optional<nest::Tail> tail_of(const nest::NestPlan& plan) {
-    const bool is_tail = plan.innermost + 1 < std::ssize(plan.loops);
-    return is_tail ? std::optional<nest::Tail>(plan) : std::nullopt;
+  static std::optional<nest::MergedLoops> merged_loops_of(const nest::NestPlan& plan) {
+    const bool is_merged = plan.innermost + 1 < std::ssize(plan.loops);
+    return is_merged ? std::optional<nest::MergedLoops>(plan) : std::nullopt;
   }
 
   static std::vector<int64_t> innermost_operands(const nest::NestPlan& plan) {
@@ -58,7 +58,7 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
   }
 
   void innermost(int64_t lower, int64_t upper) override {
-    if (tail_) return run_tail(lower, upper);
+    if (merged_) return run_merged(lower, upper);
     if (product_.shape() != nest::ProductShape::kNone && multiply(product_.terms(positions(), lower, upper))) return;
     candidates_.start(positions().data(), lower, upper);
     body_.start(positions());
@@ -77,22 +77,22 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
 
   nest::Column<T> evaluate() { return body_.evaluate(candidates_.entries(), candidates_.count()); }
 
-  /// The loops that are visited as one. What the last one reduces is reduced alone, as if it were a loop of its own.
-  void run_tail(int64_t lower, int64_t upper) {
-    tail_->start(positions().data(), lower, upper);
+  /// The loops that are merged. What a list of the last one reduces is reduced alone, as by a loop of its own.
+  void run_merged(int64_t lower, int64_t upper) {
+    merged_->start(positions().data(), lower, upper);
     body_.start(positions());
     T reduced = typed_.identity;
     int64_t count = 0;
     int64_t place = 0;
-    while (tail_->next()) {
-      const nest::Column<T> values = body_.evaluate(tail_->entries(), tail_->count());
-      for (int64_t i = 0; i < tail_->count(); ++i) {
-        if (count > 0 && (run_.innermost_is_output || tail_->is_first(i))) {
+    while (merged_->next()) {
+      const nest::Column<T> values = body_.evaluate(merged_->entries(), merged_->count());
+      for (int64_t i = 0; i < merged_->count(); ++i) {
+        if (count > 0 && (run_.innermost_is_output || merged_->is_first(i))) {
           add(base() + place, reduced, count);
           reduced = typed_.identity;
           count = 0;
         }
-        place = tail_->places()[i];
+        place = merged_->places()[i];
         reduced = R::reduced(reduced, values.is_scalar() ? values.value : values.data[i]);
         ++count;
       }
@@ -164,7 +164,7 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
 
   int64_t stride_;
   nest::Candidates candidates_;
-  std::optional<nest::Tail> tail_;
+  std::optional<nest::MergedLoops> merged_;
   Body<T> body_;
   ProductBody<T> product_;
   nest::Buffer<T> column_;

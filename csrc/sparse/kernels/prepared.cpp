@@ -8,7 +8,7 @@
 namespace joinsum::sparse::kernels {
 namespace {
 
-/// Lists with fewer entries than this, on average, are visited as one.
+/// Loops over lists with fewer entries than this, on average, are merged.
 constexpr int64_t kShortList = 8;
 
 bool same_fill(double a, double b, DType dtype) {
@@ -96,12 +96,13 @@ void prepare_nest(Prepared& run) {
   if (kernel.loops.empty()) run.nest.loops.push_back({.extent = 1});
 }
 
-/// Loops with short lists are visited as one, which is as if their lists were one.
+/// The first of the loops that are merged: those of short lists, for which starting a loop takes longer than running
+/// it. Each element is reduced in the same order as by loops of their own.
 int64_t innermost_of(const Prepared& run) {
   const int64_t last = std::ssize(run.nest.loops) - 1;
   if (run.way == ResultWay::kInOrder) return last;
   // No element, or fiber, of the result begins among them.
-  const int64_t first = std::max(nest::first_of_tail(run.nest), run.nest.prefix);
+  const int64_t first = std::max(nest::first_merged_loop(run.nest), run.nest.prefix);
   if (first >= last) return last;
   const Level& lists = run.arguments->operands[run.nest.loops[last].participants[0].operand]->levels.back();
   return lists.coordinates.size() < kShortList * (lists.offsets.size() - 1) ? first : last;

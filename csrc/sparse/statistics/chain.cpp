@@ -256,9 +256,9 @@ struct ElementsBelow {
   ElementsBelow above(const tensor::Level& level) const {
     const tensor::Array<int64_t>& offsets = level.offsets;
     if (begins == nullptr) {
-      int64_t others = 0;
-      for (int64_t list = 0; list < offsets.size(); ++list) others |= offsets[list] ^ list;
-      return {others == 0 ? nullptr : offsets.data()};
+      int64_t differs = 0;
+      for (int64_t list = 0; list < offsets.size(); ++list) differs |= offsets[list] ^ list;
+      return {differs == 0 ? nullptr : offsets.data()};
     }
     ElementsBelow out;
     out.own.reserve(offsets.size());
@@ -268,7 +268,7 @@ struct ElementsBelow {
   }
 };
 
-/// The same of a level's coordinates.
+/// The distinct coordinates of a level, and the most elements that share one.
 AxisDegrees counted(const tensor::Level& level, const ElementsBelow& below, bool outermost) {
   const bool dense = level.format == tensor::LevelFormat::kDense;
   const int64_t entries = dense ? level.size : level.coordinates.size();
@@ -287,8 +287,8 @@ AxisDegrees counted(const tensor::Level& level, const ElementsBelow& below, bool
   return out;
 }
 
-/// Whether each level's entries say what is below them: lists, the outermost of which may be dense instead. Counting
-/// along an axis takes its extent.
+/// Whether degrees are counted from the levels, without the coordinates of each element: of lists, the outermost of
+/// which may be dense instead, with axes that are not much longer than there are entries.
 bool counts_by_levels(const Tensor& tensor) {
   for (size_t l = 0; l < tensor.levels.size(); ++l) {
     const tensor::Level& level = tensor.levels[l];

@@ -375,7 +375,7 @@ def known_call(
 ) -> torch.Tensor | SparseTensor | None:
     """The result of a call that was made before with the same matrix, or with operands of the same traits, if nothing
     else has to be looked at."""
-    # A call of some microseconds: without generators, which take as long.
+    # The call takes some microseconds, of which each generator would be a tenth.
     equation, *operands = arguments
     matrix, kinds = None, []
     for each in operands:

@@ -19,7 +19,7 @@ from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.execution.sparse_operands import (
     OutFormat,
-    Read,
+    ReadEinsum,
     all_finite,
     as_sparse,
     asked_formats,
@@ -34,7 +34,7 @@ from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
 
-__all__ = ["Contraction", "SparseCall", "traits_of"]
+__all__ = ["SparseCall", "traits_of"]
 
 # Labels of which the best order is searched.
 _MOST_SEARCHED = 8
@@ -49,7 +49,7 @@ class _PlannedQuery:
 
     def __init__(
         self,
-        read: Read,
+        read: ReadEinsum,
         operands: Sequence[SparseTensor],
         formats: Sequence[str] | None,
         recorded: bool,
@@ -90,13 +90,13 @@ class _PlannedQuery:
 
     def run(self, operands: dict[str, _C.SparseTensor]) -> SparseTensor | torch.Tensor:
         """The result; dense where all its levels are."""
-        handle = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True)["z"]
+        handle = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True).results["z"]
         result = SparseTensor.of_handle(handle)
         return result.to_dense() if all(level == "dense" for level in handle.formats) else result
 
     def run_all(self, operands: dict[str, _C.SparseTensor]) -> dict[str, SparseTensor]:
         """The results of all queries."""
-        results = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True, True)
+        results = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True, True).results
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
@@ -113,11 +113,12 @@ def _bucket(entries: int) -> int:
 
 
 def traits_of(tensors: Sequence[SparseTensor]) -> tuple[object, ...]:
+    """What a plan takes for granted of tensors."""
     return tuple(x.traits for x in tensors)
 
 
 @dataclass(frozen=True)
-class Contraction:
+class _Contraction:
     """An einsum that is planned as a dense one is, and the operands as it reads them."""
 
     planned: PlannedEinsum
@@ -129,7 +130,7 @@ class SparseCall:
     """One einsum over sparse operands, planned."""
 
     current: Context
-    read: Read
+    read: ReadEinsum
     given: Sequence[SparseTensor | torch.Tensor]
     operands: list[SparseTensor]
     planned: _PlannedQuery
@@ -140,7 +141,7 @@ class SparseCall:
     def of(
         cls,
         current: Context,
-        read: Read,
+        read: ReadEinsum,
         operands: Sequence[SparseTensor | torch.Tensor],
         out_format: OutFormat = "auto",
         recorded: bool = False,
@@ -244,7 +245,7 @@ class SparseCall:
             for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
         }
 
-    def contraction(self, cache: bool = True) -> Contraction | None:
+    def contraction(self, cache: bool = True) -> _Contraction | None:
         """How sites compute the dense result of a sum of products of one sparse operand, whose fill is 0, with dense
         ones, in autograd: planned with all that is dense. None of another einsum."""
         read, operands = self.read, self.given
@@ -271,8 +272,8 @@ class SparseCall:
         with self.current.preparing("einsum"):
             check_operands("einsum", [x for x in given if x is not array])
         if not cache:
-            return Contraction(PlannedEinsum(self.current, signature, cache=False), given)
-        return Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
+            return _Contraction(PlannedEinsum(self.current, signature, cache=False), given)
+        return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
 
     def gives_dense(self, recorded: bool) -> bool:
         """Whether the result is a dense tensor, also in autograd."""

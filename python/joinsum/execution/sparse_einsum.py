@@ -18,7 +18,7 @@ from joinsum.execution.sparse_call import SparseCall, traits_of
 from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_operands import (
     OutFormat,
-    Read,
+    ReadEinsum,
     all_finite,
     check_sparse_operands,
     formatted,
@@ -154,7 +154,7 @@ class _Recorded(torch.autograd.Function):
         return (None, None, None, *(found.get(p) for p in ctx.positions))
 
 
-def _recorded_positions(read: Read, operands: Sequence[SparseTensor | torch.Tensor]) -> list[int]:
+def _recorded_positions(read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor]) -> list[int]:
     """The operands that require gradients. Raises PlanError where sparse einsums have no gradients."""
     if read.operations.agg not in ("sum", "max", "min"):
         raise PlanError(
@@ -246,7 +246,7 @@ def plan_sparse_einsum(
 
 def _prepared(
     current: Context, equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations
-) -> tuple[Read, Sequence[SparseTensor | torch.Tensor]]:
+) -> tuple[ReadEinsum, Sequence[SparseTensor | torch.Tensor]]:
     """The einsum as it was read, and its operands."""
     with current.preparing("einsum"):
         check_sparse_operands(operands)
@@ -259,7 +259,7 @@ def _is_recorded(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in operands)
 
 
-def _may_go_by_rows(current: Context, read: Read) -> bool:
+def _may_go_by_rows(current: Context, read: ReadEinsum) -> bool:
     """Whether loops of compressed rows may compute it: a sum of products on one site."""
     operations = read.operations
     products = operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
@@ -296,7 +296,7 @@ def _first_way(call: SparseCall, recorded: bool) -> _Way | None:
 
 
 def _ways_by_rows(
-    call: SparseCall | None, read: Read, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
+    call: SparseCall | None, read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
 ) -> Iterator[_Way]:
     """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair. The call is planned
     where `_is_planned_first` says so."""

@@ -306,7 +306,7 @@ class SparseGradients:
             found = self._on_sites.run(given)
         else:
             handles = {name: x.handle for name, x in given.items()}
-            results = self._plan.run(handles, torch.get_num_threads(), "automatic", "", True)
+            results = self._plan.run(handles, torch.get_num_threads(), "automatic", "", True).results
             found = {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
         if _LOST in found and found[_LOST].item() != 0:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""The operands of an einsum of which one is sparse: read, checked, and as kernels take them."""
+"""The operands of an einsum of which one is sparse: read, checked, and as kernels take them; formats of its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from joinsum.sparse.spellings import levels_of
 
 __all__ = [
     "OutFormat",
-    "Read",
+    "ReadEinsum",
     "all_finite",
     "as_sparse",
     "asked_formats",
@@ -53,7 +53,7 @@ def has_sparse(operands: Sequence[object]) -> bool:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadEinsum:
     """An einsum over sparse operands as it was read."""
 
     equation: str
@@ -71,14 +71,14 @@ class Read:
 
 def read_before(
     current: Context, equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations
-) -> Read:
+) -> ReadEinsum:
     """The same call is read once."""
     shapes, dtypes = tuple(tuple(x.shape) for x in operands), tuple(x.dtype for x in operands)
     key = ("sparse_read", equation, operations, shapes, dtypes)
     return current.cached(key, lambda: _read(equation, operands, operations))
 
 
-def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations) -> Read:
+def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations) -> ReadEinsum:
     shapes = [list(x.shape) for x in operands]
     labels, result, extents = _C.parse_equation(equation, shapes, dict(operations.extents))
     for number, (own, shape) in enumerate(zip(labels, shapes, strict=True)):
@@ -112,10 +112,11 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
         raise PlanError(
             f"einsum: sparse operands have one of the dtypes {names}; convert them with to(dtype): dtype={dtype}"
         )
-    return Read(equation, operations, labels, result, extents, dtype)
+    return ReadEinsum(equation, operations, labels, result, extents, dtype)
 
 
 def check_sparse_operands(operands: Sequence[object]) -> None:
+    """Raises PlanError for operands that are no tensors, without data, or of a sparse layout of torch's in autograd."""
     for number, operand in enumerate(operands):
         if not isinstance(operand, (SparseTensor, torch.Tensor)):
             raise PlanError(
@@ -135,7 +136,7 @@ def without_half(operand: SparseTensor | torch.Tensor) -> SparseTensor | torch.T
     return operand.float() if isinstance(operand, torch.Tensor) and operand.dtype in _HALVES else operand
 
 
-def neutral_fill(read: Read, operands: Sequence[SparseTensor | torch.Tensor]) -> float:
+def neutral_fill(read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor]) -> float:
     """A fill for dense operands, which store every element: one that annihilates the join, so that no loop has to visit
     what sparse operands do not store; none of which has the opposite one."""
     if read.dtype.is_floating_point and read.operations.join == "add":
@@ -144,7 +145,8 @@ def neutral_fill(read: Read, operands: Sequence[SparseTensor | torch.Tensor]) ->
     return 0.0
 
 
-def as_sparse(operand: SparseTensor | torch.Tensor, read: Read, fill: float) -> SparseTensor:
+def as_sparse(operand: SparseTensor | torch.Tensor, read: ReadEinsum, fill: float) -> SparseTensor:
+    """An operand of the einsum's dtype; a dense one stores what differs from the fill."""
     if isinstance(operand, SparseTensor):
         return operand if operand.dtype is read.dtype else operand.to(read.dtype)
     if operand.device.type != "cpu":
@@ -161,14 +163,14 @@ def handle_of(x: SparseTensor | torch.Tensor, operations: Operations, fill: floa
     return _C.SparseTensor.from_dense(x.detach(), fill, x.dtype is torch.bool and operations.join == "mul")
 
 
-def program_of(read: Read, operands: Sequence[SparseTensor]) -> _C.SparseProgram:
+def program_of(read: ReadEinsum, operands: Sequence[SparseTensor]) -> _C.SparseProgram:
     """The program of the einsum, over operands of its dtype."""
     inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
     dtype = dtype_name("einsum", read.dtype)
     return einsum_program(read.labels, read.result, read.extents, read.operations, inputs, dtype)
 
 
-def asked_formats(read: Read, out_format: OutFormat) -> tuple[str, ...] | None:
+def asked_formats(read: ReadEinsum, out_format: OutFormat) -> tuple[str, ...] | None:
     """The levels of the result that are asked for, in the order of its axes; None where they are to be chosen, or are
     made of what is chosen: in another order of axes, or with more dense elements than fit."""
     rank = len(read.result)
@@ -189,6 +191,7 @@ def all_finite(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
 def formatted(
     result: SparseTensor | torch.Tensor, gives_truths: bool, out_format: OutFormat
 ) -> SparseTensor | torch.Tensor:
+    """The result as it was asked for, of truth values where the einsum gives these."""
     if gives_truths:
         result = result.to(torch.bool)
     if out_format == "auto":

@@ -97,13 +97,13 @@ class Plan:
         if not isinstance(adapt, bool) or not isinstance(analyze, bool):
             raise PlanError(f"run: adapt and analyze are True or False: adapt={show(adapt)}, analyze={show(analyze)}")
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
-        results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
-        self._replanned, self._compiled = self.handle.replanned(), self.handle.compiled()
-        self._true_entries = {name: int(entries) for name, entries in self.handle.true_entries().items()}
-        again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
+        run = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
+        self._replanned, self._compiled = run.replanned, run.compiled
+        self._true_entries = {name: int(entries) for name, entries in run.true_entries.items()}
+        again, self.seconds["compile"], self.seconds["run"] = run.seconds
         self.seconds["plan"] = self._planning + again
         # Queries without tensors have no dtype of their own.
-        return {name: SparseTensor.of_handle(handle).to(self.dtype) for name, handle in results.items()}
+        return {name: SparseTensor.of_handle(handle).to(self.dtype) for name, handle in run.results.items()}
 
     @property
     def replanned(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +349,28 @@ def test_mistakes_end_the_command_with_a_message_and_no_output(tmp_path: Path, v
     assert done.stdout == ""
     assert done.stderr.strip()
     assert "Traceback" not in done.stderr
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def of_rows(rows: int) -> sparse.Program:
+    """The sums of a matrix of six entries, in so many of its rows."""
+    tensor = sparse.SparseTensor.from_coordinates([[i % rows for i in range(6)], list(range(6))], [1.0] * 6, (8, 8))
+    query = {"name": "q", "expr": ["agg", "+", ["j"], ["in", "E", ["i", "j"]]], "output": ["i"]}
+    return sparse.Program({"tensors": {"E": tensor}, "queries": [query]})
+
+
+def test_what_a_run_did_is_its_own_while_threads_run_the_same_plan() -> None:
+    shared = of_rows(6).plan()
+
+    def run(rows: int) -> None:
+        plan = shared.of(of_rows(rows).handle)
+        for _ in range(200):
+            result = plan.run(analyze=True)
+            assert plan.true_entries == {"q": rows}
+            assert int((result["q"].to_dense() != 0).sum()) == rows
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(run, rows) for rows in (2, 3, 6)]:
+            each.result()

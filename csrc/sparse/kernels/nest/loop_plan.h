@@ -31,7 +31,7 @@ struct NestPlan {
   std::vector<int64_t> last;              ///< for each operand, where the entry of its last level is
   std::vector<int64_t> required_scalars;  ///< positions without whose entry no visit matters
   int64_t prefix = 0;                     ///< after so many loops an element, or a fiber of the result, begins
-  int64_t innermost = 0;                  ///< the last loop, or the first of those that are visited as one (`Tail`)
+  int64_t innermost = 0;                  ///< the last loop, or the first of those that are merged (`MergedLoops`)
 };
 
 }  // namespace joinsum::sparse::kernels::nest

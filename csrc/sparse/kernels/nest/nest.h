@@ -6,7 +6,7 @@
 
 namespace joinsum::sparse::kernels::nest {
 
-/// Runs the loops of a nest up to the innermost one, or those that are visited as one, which the class below it runs.
+/// Runs the loops of a nest up to the innermost one, or those that are merged, which the class below it runs.
 class Nest {
  public:
   explicit Nest(const NestPlan& plan);

@@ -90,6 +90,27 @@ TEST(CompressedRows, ResultsOfRealNumbersDoNotDependOnTheNumberOfThreads) {
   at::set_num_threads(before);
 }
 
+TEST(CompressedRows, ShortRowsTimesAVectorDoNotDependOnTheNumberOfThreads) {
+  const int before = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kDouble, at::kLong}) {
+    // The first 256 rows have a tenth of all entries.
+    const at::Tensor density = at::full({30'001, 1}, 0.1, at::kDouble);
+    density.slice(0, 0, 256).fill_(0.9);
+    const at::Tensor kept = at::rand({30'001, 150}, at::kDouble) < density;
+    const at::Tensor dense = (4 * at::randn({30'001, 150}, at::kDouble) * kept).to(type);
+    const CompressedRows a = matrix(dense);
+    const at::Tensor x = (4 * at::randn({150}, at::kDouble)).to(type);
+    at::set_num_threads(1);
+    const at::Tensor one = a.times(x);
+    EXPECT_TRUE(at::allclose(one, dense.mv(x), 1e-4, 1e-3));
+    for (const int threads : {2, 3, 8}) {
+      at::set_num_threads(threads);
+      EXPECT_TRUE(at::equal(a.times(x), one)) << threads;
+    }
+  }
+  at::set_num_threads(before);
+}
+
 TEST(CompressedRows, ElementsThatCancelAreStored) {
   const at::Tensor a = at::tensor({1.0, 1.0}, at::kDouble).view({1, 2});
   const at::Tensor b = at::tensor({2.0, -2.0}, at::kDouble).view({2, 1});

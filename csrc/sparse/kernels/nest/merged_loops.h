@@ -8,14 +8,14 @@
 namespace joinsum::sparse::kernels::nest {
 
 /// The first of the last loops that one operand walks alone, while the others have dense levels there; the last loop if
-/// there are no others.
-int64_t first_of_tail(const NestPlan& plan);
+/// the one before it is another kind of loop.
+int64_t first_merged_loop(const NestPlan& plan);
 
-/// The visits of these loops, in blocks of columns. The walker's last entries follow each other in memory, however
-/// short the lists are that they are in.
-class Tail {
+/// The visits of these loops, in blocks of columns. The entries of the walker's last level follow each other in memory,
+/// however short the lists are that they are in.
+class MergedLoops {
  public:
-  explicit Tail(const NestPlan& plan);
+  explicit MergedLoops(const NestPlan& plan);
 
   /// Begins at the positions of the operands; the first loop is over [lower, upper) of its coordinates.
   void start(const int64_t* positions, int64_t lower, int64_t upper);
@@ -29,13 +29,13 @@ class Tail {
   const std::vector<int64_t>& participants() const { return operands_; }
   /// Where each visit's element is in the result's workspace, from that of the loops around.
   const int64_t* places() const { return places_.data(); }
-  /// Whether visit i of the block has other coordinates than the one before it in all but the last loop.
+  /// Whether visit i of the block begins another list of the last loop.
   bool is_first(int64_t i) const { return parents_.listed == nullptr || parents_.listed[i] != parent_before(i); }
 
  private:
   /// An operand that looks up its coordinates in dense levels.
   struct Lookup {
-    std::vector<int64_t> loops;  ///< from the tail's first one
+    std::vector<int64_t> loops;  ///< from the first merged one
     std::vector<int64_t> sizes;  ///< of its levels
     int64_t above = 0;           ///< where the entry above them is among the positions
     bool required = false;
@@ -53,7 +53,7 @@ class Tail {
   Entries above(size_t loop, const Entries& below);
   void read_coordinates(size_t loop, const Entries& entries);
   void find_places();
-  void look_up(size_t lookup);
+  void look_up(size_t number);
 
   const NestPlan& plan_;
   int64_t first_loop_;

@@ -1,14 +1,13 @@
-#include "sparse/kernels/nest/tail.h"
+#include "sparse/kernels/nest/merged_loops.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace joinsum::sparse::kernels::nest {
 namespace {
 
 constexpr int64_t kCompared = 64;  // offsets that are compared before one looks for a difference
 
-/// Whether a loop can be one of a tail that `walker` walks; only the first one may walk a dense level.
+/// Whether a loop can be merged with others that `walker` walks; only the first one may walk a dense level.
 bool fits(const LoopPlan& loop, const Participant& walker, bool first) {
   if (loop.walkers != 1 || loop.participants[0].operand != walker.operand) return false;
   const LevelFormat format = loop.participants[0].level.format;
@@ -19,7 +18,7 @@ bool fits(const LoopPlan& loop, const Participant& walker, bool first) {
 
 }  // namespace
 
-int64_t first_of_tail(const NestPlan& plan) {
+int64_t first_merged_loop(const NestPlan& plan) {
   const int64_t last = std::ssize(plan.loops) - 1;
   if (plan.loops[last].participants.empty()) return last;
   const Participant& walker = plan.loops[last].participants[0];
@@ -32,7 +31,7 @@ int64_t first_of_tail(const NestPlan& plan) {
   return first;
 }
 
-Tail::Tail(const NestPlan& plan) : plan_(plan), first_loop_(plan.innermost) {
+MergedLoops::MergedLoops(const NestPlan& plan) : plan_(plan), first_loop_(plan.innermost) {
   const auto loops = static_cast<size_t>(std::ssize(plan.loops) - first_loop_);
   for (size_t l = 0; l < loops; ++l) {
     const LoopPlan& loop = plan.loops[first_loop_ + static_cast<int64_t>(l)];
@@ -64,7 +63,7 @@ Tail::Tail(const NestPlan& plan) : plan_(plan), first_loop_(plan.innermost) {
   places_.resize(kBlock);
 }
 
-void Tail::start(const int64_t* positions, int64_t lower, int64_t upper) {
+void MergedLoops::start(const int64_t* positions, int64_t lower, int64_t upper) {
   at_ = end_ = count_ = 0;
   last_parent_ = -1;
   first_fiber_ = positions[above_];
@@ -88,7 +87,7 @@ void Tail::start(const int64_t* positions, int64_t lower, int64_t upper) {
   end_ = end;
 }
 
-bool Tail::next() {
+bool MergedLoops::next() {
   if (count_ > 0 && parents_.listed != nullptr) last_parent_ = parents_.listed[count_ - 1];
   count_ = std::min(kBlock, end_ - at_);
   if (count_ == 0) return false;
@@ -107,18 +106,18 @@ bool Tail::next() {
 }
 
 /// The entries of a level by those of the one below.
-Tail::Entries Tail::above(size_t loop, const Entries& below) {
+MergedLoops::Entries MergedLoops::above(size_t loop, const Entries& below) {
   const int64_t* offsets = levels_[loop + 1].offsets;
   int64_t cursor = cursors_[loop];
   if (below.listed == nullptr) {
     while (offsets[cursor + 1] <= below.first) ++cursor;
     // Lists of one entry each.
-    int64_t others = cursor + count_ > ends_[loop] ? 1 : 0;
-    for (int64_t i = 0; i <= count_ && others == 0; i += kCompared) {
+    int64_t differs = cursor + count_ > ends_[loop] ? 1 : 0;
+    for (int64_t i = 0; i <= count_ && differs == 0; i += kCompared) {
       const int64_t past = std::min(count_ + 1, i + kCompared);
-      for (int64_t j = i; j < past; ++j) others |= offsets[cursor + j] - below.first - j;
+      for (int64_t j = i; j < past; ++j) differs |= offsets[cursor + j] - below.first - j;
     }
-    if (others == 0) {
+    if (differs == 0) {
       cursors_[loop] = cursor + count_;
       return {.first = cursor};
     }
@@ -133,7 +132,7 @@ Tail::Entries Tail::above(size_t loop, const Entries& below) {
   return {.listed = listed};
 }
 
-void Tail::read_coordinates(size_t loop, const Entries& entries) {
+void MergedLoops::read_coordinates(size_t loop, const Entries& entries) {
   const LevelView& level = levels_[loop];
   int64_t* read = read_[loop].data();
   coordinates_[loop] = read;
@@ -149,7 +148,7 @@ void Tail::read_coordinates(size_t loop, const Entries& entries) {
   }
 }
 
-void Tail::find_places() {
+void MergedLoops::find_places() {
   std::fill_n(places_.begin(), count_, 0);
   for (size_t l = 0; l < levels_.size(); ++l) {
     const int64_t stride = plan_.loops[first_loop_ + static_cast<int64_t>(l)].stride;
@@ -159,7 +158,7 @@ void Tail::find_places() {
   }
 }
 
-void Tail::look_up(size_t number) {
+void MergedLoops::look_up(size_t number) {
   Lookup& lookup = lookups_[number];
   BlockEntries& entries = entries_[number + 1];
   entries = {};
