@@ -57,12 +57,10 @@ rows::CompressedMatrix<T, int64_t> pointers(const Tensor& matrix) {
 
 /// Calls `run` with the matrix, whose columns have 32 bits where `narrow` has them.
 template <class T, class Run>
-void with_columns(const Tensor& matrix, const std::vector<int32_t>& narrow, const std::vector<uint8_t>& by_length,
-                  const Run& run) {
-  auto wide = pointers<T>(matrix);
-  if (!by_length.empty()) wide.by_length = by_length.data();
+void with_columns(const Tensor& matrix, const std::vector<int32_t>& narrow, const Run& run) {
+  const auto wide = pointers<T>(matrix);
   if (narrow.empty()) return run(wide);
-  run(rows::CompressedMatrix<T, int32_t>{wide.offsets, narrow.data(), wide.values, wide.by_length});
+  run(rows::CompressedMatrix<T, int32_t>{wide.offsets, narrow.data(), wide.values});
 }
 
 template <class T, class Column>
@@ -448,7 +446,9 @@ at::Tensor CompressedRows::times(const at::Tensor& dense) const {
     using T = decltype(zero);
     const auto* from = static_cast<const T*>(x.const_data_ptr());
     auto* to = static_cast<T*>(out.mutable_data_ptr());
-    with_columns<T>(*matrix_, narrow_, by_length_, [&](const auto& a) {
+    with_columns<T>(*matrix_, narrow_, [&](auto a) {
+      const bool by_length = width == 1 && !by_length_.empty();
+      if (by_length) a.by_length = by_length_.data();
       for_ranges(
           a.offsets, rows_, work_of(width),
           [&](int64_t begin, int64_t end) {
@@ -459,7 +459,7 @@ at::Tensor CompressedRows::times(const at::Tensor& dense) const {
               plain_times(a, begin, end, from, width, to);
             }
           },
-          width == 1 && a.by_length != nullptr ? rows::kWindow : 1);
+          by_length ? rows::kWindow : 1);
     });
   });
   return out;
@@ -545,7 +545,7 @@ Tensor CompressedRows::sampled(const at::Tensor& x, const at::Tensor& y) const {
     const auto* of_rows = left.const_data_ptr<scalar_t>();
     const auto* of_columns = right.const_data_ptr<scalar_t>();
     auto* to = out.mutable_data_ptr<scalar_t>();
-    with_columns<scalar_t>(*matrix_, narrow_, by_length_, [&](const auto& a) {
+    with_columns<scalar_t>(*matrix_, narrow_, [&](const auto& a) {
       for_ranges(a.offsets, rows_, work_of(x.size(1)), [&](int64_t begin, int64_t end) {
         loops_for(a).sampled(a, begin, end, of_rows, of_columns, x.size(1), to);
       });

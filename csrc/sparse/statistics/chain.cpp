@@ -221,25 +221,27 @@ const std::vector<Bound>& bounds_of(const StatisticsPtr& statistics) { return bo
 struct AxisDegrees {
   double distinct = 0;
   double most = 0;
+
+  /// Adds a coordinate of so many elements, which may be none.
+  void add(int64_t elements) {
+    distinct += elements > 0 ? 1 : 0;
+    most = std::max(most, static_cast<double>(elements));
+  }
 };
 
 AxisDegrees counted(const tensor::Array<int64_t>& coordinates, int64_t extent) {
   AxisDegrees out;
-  const auto count = [&](int64_t run) {
-    out.distinct += run > 0 ? 1 : 0;
-    out.most = std::max(out.most, static_cast<double>(run));
-  };
   if (extent / kExtentPerElement <= coordinates.size()) {
     std::vector<int64_t> elements(extent);
     for (const int64_t coordinate : coordinates) ++elements[coordinate];
-    std::ranges::for_each(elements, count);
+    for (const int64_t each : elements) out.add(each);
     return out;
   }
   std::vector<int64_t> sorted(coordinates.begin(), coordinates.end());
   std::ranges::sort(sorted);
   for (auto begin = sorted.begin(); begin != sorted.end();) {
     const auto end = std::upper_bound(begin, sorted.end(), *begin);
-    count(end - begin);
+    out.add(end - begin);
     begin = end;
   }
   return out;
@@ -273,17 +275,13 @@ AxisDegrees counted(const tensor::Level& level, const ElementsBelow& below, bool
   const bool dense = level.format == tensor::LevelFormat::kDense;
   const int64_t entries = dense ? level.size : level.coordinates.size();
   AxisDegrees out;
-  const auto count = [&](int64_t elements) {
-    out.distinct += elements > 0 ? 1 : 0;
-    out.most = std::max(out.most, static_cast<double>(elements));
-  };
   if (outermost) {  // each coordinate once
-    for (int64_t entry = 0; entry < entries; ++entry) count(below[entry]);
+    for (int64_t entry = 0; entry < entries; ++entry) out.add(below[entry]);
     return out;
   }
   std::vector<int64_t> elements(level.size);
   for (int64_t entry = 0; entry < entries; ++entry) elements[level.coordinates[entry]] += below[entry];
-  std::ranges::for_each(elements, count);
+  for (const int64_t each : elements) out.add(each);
   return out;
 }
 

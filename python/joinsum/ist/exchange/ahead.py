@@ -63,7 +63,7 @@ class Ahead:
         self.end_of_round()
 
     def close(self) -> None:
-        """Ends the thread, when the plan of the round has been settled; another training may take the process group."""
+        """Ends the thread, after `settle` or `drop`; another training may take the process group."""
         self._thread.shutdown()
         beside, self._beside = self._beside, None
         if beside is not None:
