@@ -63,8 +63,8 @@ class TrainedBlocks:
         for site in self._subnets.sites:
             views = self._views(bundle, type_, site)
             blocks = views or bundle.empty_blocks(type_, self._chunks, site, self._device)
-            for key, part in bundle.tuples_of_blocks(blocks, type_, self._chunks, site).items():
-                part.copy_(arrived[key])
+            targets = bundle.tuples_of_blocks(blocks, type_, self._chunks, site)
+            torch._foreach_copy_([*targets.values()], [arrived[key] for key in targets])
             if views is None:
                 self._write(bundle, type_, site, blocks)
 
@@ -86,7 +86,8 @@ class TrainedBlocks:
             for site in self._subnets.sites
             for each in bundle.slices
         }
-        return [array.clone() if array.untyped_storage().data_ptr() in own else array for array in found]
+        with _C.TorchAllocations(context().store):
+            return [array.clone() if array.untyped_storage().data_ptr() in own else array for array in found]
 
     def _write(self, bundle: Bundle, type_: _C.RelationType, site: int, blocks: Sequence[torch.Tensor]) -> None:
         """Writes the blocks of a site into its tensors."""
