@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 namespace joinsum::ia::analysis {
 namespace {
@@ -28,21 +28,39 @@ int64_t nearest(const Grid& grid, const std::vector<int64_t>& holders, int64_t r
   return best[receiver % static_cast<int64_t>(best.size())];
 }
 
-/// What some sites store: each box with the sites that hold it and how many tuples of its key each has.
+/// What some sites store, ascending: each box with the sites that hold it, also ascending, and how many tuples of its
+/// key each has.
 struct Stock {
   struct Entry {
+    Box box;
     std::vector<int64_t> holders;
-    std::map<int64_t, int64_t> repeats;
+    std::vector<int64_t> repeats;  ///< of each holder
   };
-  std::map<Box, Entry> entries;
+  std::vector<Entry> entries;
 
   Stock(const PhysicalType& type, const std::vector<int64_t>& sites) {
+    std::vector<std::pair<Box, int64_t>> all;
     for (const int64_t site : sites) {
-      for (const Box& box : type.stored(site)) {
-        Entry& entry = entries[box];
-        if (++entry.repeats[site] == 1) entry.holders.push_back(site);
+      for (Box& box : type.stored(site)) all.emplace_back(std::move(box), site);
+    }
+    std::sort(all.begin(), all.end());
+    for (auto& [box, site] : all) {
+      if (entries.empty() || entries.back().box != box) entries.push_back({std::move(box), {}, {}});
+      Entry& entry = entries.back();
+      if (!entry.holders.empty() && entry.holders.back() == site) {
+        ++entry.repeats.back();
+      } else {
+        entry.holders.push_back(site);
+        entry.repeats.push_back(1);
       }
     }
+  }
+
+  const Entry& at(const Box& box) const {
+    const auto found = std::lower_bound(entries.begin(), entries.end(), box,
+                                        [](const Entry& entry, const Box& wanted) { return entry.box < wanted; });
+    JOINSUM_CHECK(found != entries.end() && found->box == box, "no site stores ", box.text());
+    return *found;
   }
 };
 
@@ -52,14 +70,17 @@ void add_copies(const PhysicalType& source, const Box& piece, const Stock::Entry
   const int64_t size = source.relation.elements_over(piece);
   if (size == 0) return;
   if (every_holder) {
-    for (const int64_t holder : entry.holders) {
-      if (holder != receiver) out.push_back({holder, receiver, piece, 0, size * entry.repeats.at(holder)});
+    for (size_t i = 0; i < entry.holders.size(); ++i) {
+      if (entry.holders[i] != receiver) {
+        out.push_back({entry.holders[i], receiver, piece, 0, size * entry.repeats[i]});
+      }
     }
     return;
   }
-  if (entry.repeats.contains(receiver)) return;
+  if (std::binary_search(entry.holders.begin(), entry.holders.end(), receiver)) return;
   const int64_t from = nearest(source.grid, entry.holders, receiver);
-  out.push_back({from, receiver, piece, 0, size * entry.repeats.at(from)});
+  const auto at = std::lower_bound(entry.holders.begin(), entry.holders.end(), from) - entry.holders.begin();
+  out.push_back({from, receiver, piece, 0, size * entry.repeats[at]});
 }
 
 /// Moves a relation none of whose pending axes changes.
@@ -71,15 +92,16 @@ std::vector<Transfer> copies(const PhysicalType& source, const PhysicalType& tar
   for (const auto& [number, sites] : source.grid.classes(source.placement.axes_in<Pending>())) {
     const Stock stock(source, sites);
     for (const int64_t receiver : sites) {
-      const auto needed_list = target.stored(receiver);
-      const std::set<Box> needed(needed_list.begin(), needed_list.end());
+      std::vector<Box> needed = target.stored(receiver);
+      std::sort(needed.begin(), needed.end());
+      needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
       for (const Box& box : needed) {
         if (singles && box.count() == 1) {
-          add_copies(source, box, stock.entries.at(box), receiver, every_holder, out);
+          add_copies(source, box, stock.at(box), receiver, every_holder, out);
           continue;
         }
-        for (const auto& [held, entry] : stock.entries) {
-          const Box piece = held.intersect(box);
+        for (const Stock::Entry& entry : stock.entries) {
+          const Box piece = entry.box.intersect(box);
           if (!piece.empty()) add_copies(source, piece, entry, receiver, every_holder, out);
         }
       }
@@ -130,13 +152,13 @@ void reduce_partials(const PhysicalType& source, const PhysicalType& target, Exc
   for (const auto& [number, sites] : source.grid.classes(apart)) {
     const auto needed = needers(target, sites);
     const Stock stock(source, sites);
-    for (const auto& [held, entry] : stock.entries) {
-      if (const auto same = needed.find(held); same != needed.end()) {
-        add_shares(source.relation, held, entry.holders, same->second, out);
+    for (const Stock::Entry& entry : stock.entries) {
+      if (const auto same = needed.find(entry.box); same != needed.end()) {
+        add_shares(source.relation, entry.box, entry.holders, same->second, out);
         continue;
       }
       for (const auto& [box, members] : needed) {
-        const Box piece = held.intersect(box);
+        const Box piece = entry.box.intersect(box);
         if (!piece.empty()) add_shares(source.relation, piece, entry.holders, members, out);
       }
     }
