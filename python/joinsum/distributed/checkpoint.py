@@ -40,7 +40,8 @@ def save_checkpoint(
     extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a model, an optimizer's state and counters, and `extra` (numbers, text, lists, dicts), each site its own
-    blocks, in the format of torch.distributed.checkpoint.
+    blocks, in the format of torch.distributed.checkpoint: `torch.distributed.checkpoint.load` reads the subfolder that
+    the folder's `current.json` calls "data", into {"model": model.state_dict()}. A tied tensor has all of its names.
 
     folder   created if it does not exist; all ranks of a process group see the same one
 
@@ -61,7 +62,7 @@ def save_checkpoint(
     beside = folder / f".{name}.part"
     first = 0 in current.local_sites
     _on_first_site(current, lambda: beside.mkdir(parents=True))
-    tensors = _model_state(model)
+    tensors = {f"model.{name}": tensor for name, _, tensor in named_state(model)}
     groups: list[Any] = []
     if optimizer is not None:
         optimizer_tensors, groups = flattened_optimizer(model, optimizer)
@@ -89,14 +90,16 @@ def load_checkpoint(
     folder = Path(folder)
     data, note = _current(folder)
     metadata = _read_metadata(data)
-    wanted = _model_state(model)
+    named = list(named_state(model))
+    wanted = {f"model.{name}": tensor for name, first, tensor in named if name == first}
+    again = {f"model.{name}" for name, first, _ in named if name != first}
     if optimizer is not None:
         optimizer_tensors, _ = flattened_optimizer(model, optimizer, saved=metadata)
         wanted |= optimizer_tensors
     saved = {
         name: f"{list(each.size)} {each.properties.dtype}"
         for name, each in metadata.items()
-        if optimizer is not None or not name.startswith("optimizer.")
+        if (optimizer is not None or not name.startswith("optimizer.")) and name not in again
     }
     needed = {name: f"{list(tensor.shape)} {tensor.dtype}" for name, tensor in wanted.items()}
     check_same(f"{folder}: a checkpoint of something else", saved, needed)
@@ -110,11 +113,6 @@ def load_checkpoint(
             restore_optimizer(model, optimizer, fresh, note["groups"])
     extra: dict[str, Any] = note["extra"]
     return extra
-
-
-def _model_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The model's tensors, by the user's names; a shared one has the first of its names."""
-    return {f"model.{name}": tensor for name, first, tensor in named_state(model) if name == first}
 
 
 def _on_first_site(current: Context, work: Callable[[], None]) -> None:

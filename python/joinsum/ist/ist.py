@@ -111,6 +111,7 @@ class IST:
             if context().group is not (of_mesh() if of_mesh is not None else group):
                 init(group=group)
         with context().preparing("IST"):
+            model = _inside_compiled(model)
             options = Options(state, homes, buddy, wire, overlap)
             check_arguments(model, optimizer, every, options)
             seed = integer("IST", "seed", seed)
@@ -412,6 +413,12 @@ class IST:
     def _require_active(self, what: str) -> None:
         if not self._active:
             raise PlanError(f"IST: {what}: the training of subnets has ended; make another joinsum.IST")
+
+
+def _inside_compiled(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile` has wrapped, whose tensors have plain names; any other one as it is."""
+    inside = getattr(model, "_orig_mod", None)
+    return inside if isinstance(inside, nn.Module) else model
 
 
 def _empty_or_reason(model: nn.Module) -> tuple[nn.Module | None, str]:

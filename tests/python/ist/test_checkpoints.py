@@ -9,6 +9,7 @@ from typing import Any
 import joinsum
 import pytest
 import torch
+import torch.distributed.checkpoint
 from safetensors import safe_open
 from stacked_subnets import OPTIMIZERS, Optimizer, Reference, batches, mlp, step, train_both
 from torch import nn
@@ -179,6 +180,56 @@ def test_checkpoints_of_all_optimizers_go_on_as_training_does(optimizer: str, st
                 assert torch.equal(found[name], value), name
             else:  # a mean of equal moments rounds
                 torch.testing.assert_close(found[name], value, rtol=1e-6, atol=0.0, msg=name)
+
+
+class TiedEnds(nn.Module):
+    """An embedding that is the last layer's weight, and a hidden layer between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.up, self.norm = nn.Embedding(20, 6), nn.Linear(6, 10), nn.LayerNorm(10)
+        self.down, self.last = nn.Linear(10, 6), nn.Linear(6, 20, bias=False)
+        self.last.weight = self.words.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.down(self.norm(self.up(self.words(x))).relu()))
+
+
+def test_torch_reads_a_checkpoint_with_tied_weights_into_the_plain_model(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    torch.manual_seed(0)
+    model = TiedEnds()
+    ist = joinsum.IST(model, torch.optim.Adam(model.parameters(), lr=0.01), every=1)
+    for seed in range(4):
+        ist.optimizer.zero_grad()
+        model(torch.randint(20, (5, 3), generator=torch.Generator().manual_seed(seed))).square().mean().backward()
+        ist.optimizer.step()
+    ist.save_checkpoint(tmp_path)
+    plain, read = TiedEnds(), TiedEnds()
+    joinsum.load_checkpoint(tmp_path, plain)
+    folder = tmp_path / json.loads((tmp_path / "current.json").read_text())["data"]
+    torch.distributed.checkpoint.load({"model": read.state_dict()}, checkpoint_id=folder, no_dist=True)
+    wanted = ist.gather().state_dict()
+    assert "last.weight" in wanted
+    for found in (plain.state_dict(), read.state_dict()):
+        assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_a_compiled_model_is_the_module_inside(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    compiled: Any = torch.compile(mlp(6, 8, 3), backend="eager")
+    ist = joinsum.IST(compiled, torch.optim.Adam(compiled.parameters(), lr=0.01), every=2)
+    data = batches(8, 6, 3)
+    for batch in data:
+        step(compiled, ist.optimizer, batch)
+    with ist.full() as full, torch.no_grad():
+        found = full(data[0][0])
+    ist.save_checkpoint(tmp_path)
+    plain = mlp(6, 8, 3)
+    joinsum.load_checkpoint(tmp_path, plain)
+    torch.testing.assert_close(found, plain.eval()(data[0][0]))
+    ist.gather()
+    torch.testing.assert_close(compiled.eval()(data[0][0]), found)
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "call_pools_channels_apart",
     "flattened_axes",
     "is_elementwise_call",
+    "is_first_of",
     "is_sum",
     "rearranges",
     "spatial_axes_after_mean",
@@ -64,11 +65,15 @@ _REARRANGING = frozenset(
     )
 )
 _BUILTIN = (BuiltinFunctionType, MethodDescriptorType)
-# Functions that combine the elements along an axis: the place of that argument.
+# Functions that combine the elements along an axis, or give some of them or others: the place of that argument.
 _AXIS_ARGUMENTS = (
-    dict.fromkeys((*ALONG_AXIS, "cumsum", "cumprod", "sort", "flip", "logsumexp"), 1)
-    | dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "std", "var"), 1)
-    | dict.fromkeys(("chunk", "split", "roll"), 2)
+    dict.fromkeys((*ALONG_AXIS, "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "sort", "argsort", "flip"), 1)
+    | dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "std", "var", "logsumexp", "max", "min", "median"), 1)
+    | dict.fromkeys(("argmax", "argmin", "narrow", "select", "index_select", "gather", "unbind"), 1)
+    | dict.fromkeys(("chunk", "split", "roll", "normalize", "topk", "diff"), 2)
+)
+_DEFAULT_AXES = dict.fromkeys(("glu", "sort", "argsort", "topk", "diff"), -1) | dict.fromkeys(
+    ("chunk", "split", "unbind"), 0
 )
 # Those that pool as many axes behind the channels as their names say.
 _POOLING = {
@@ -84,6 +89,11 @@ def is_elementwise_call(node: fx.Node) -> bool:
     if name in ("max", "min"):
         return len(node.args) == 2 and isinstance(node.args[1], fx.Node)
     return name in _ELEMENTWISE or (name == "getattr" and node.args[1] == "data")
+
+
+def is_first_of(node: fx.Node) -> bool:
+    """Whether it takes the first of several results."""
+    return name_of(node) == "getitem" and node.args[1:] == (0,)
 
 
 def is_sum(node: fx.Node) -> bool:
@@ -127,20 +137,36 @@ def call_pools_channels_apart(node: fx.Node, spatial: int) -> bool:
     return spatial > 0 and _POOLING.get(name) == spatial
 
 
-def call_mixes_neurons(node: fx.Node, spatial: int) -> bool:
-    """Whether a function combines the neurons of a value that has so many axes behind them: it pools or reduces their
-    axis. Says nothing of the axes before them, whose number is not known."""
+def call_mixes_neurons(node: fx.Node, spatial: int, second: bool) -> bool:
+    """Whether a function combines the neurons of a value that has so many axes behind them, or gives some of them: it
+    pools, reduces, reorders or indexes their axis.
+
+    second   whether they are known to be axis 1; else only the axes behind them are
+    """
     name = _known_name(node)
     if name in _POOLING:
         return spatial < _POOLING[name]
+    if name == "getitem":
+        return _indexes_neurons(node.args[1], spatial, second)
     if name not in _AXIS_ARGUMENTS:
         return False
-    default = {"glu": -1, "sort": -1}.get(name, 0 if name in ("chunk", "split") else None)
+    default = 1 if name == "normalize" else _DEFAULT_AXES.get(name)
     axes = _argument(node, _AXIS_ARGUMENTS[name], "dims" if name in ("flip", "roll") else "dim", default)
     if axes is None:
         return name not in ("softmax", "log_softmax", "softmin")
     listed = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return any(counts_neurons(axis, spatial) for axis in listed)
+    return any(counts_neurons(axis, spatial, second) for axis in listed)
+
+
+def _indexes_neurons(index: Any, spatial: int, second: bool) -> bool:
+    """Whether an index of a tensor takes some of the neurons, or gives them at other places."""
+    entries = index if isinstance(index, tuple) else (index,)
+    if not all(each is Ellipsis or isinstance(each, (int, slice, list)) for each in entries):
+        return False  # a new axis or a mask of several gives the others other numbers
+    before = entries.index(Ellipsis) if Ellipsis in entries else len(entries)
+    behind = len(entries) - before - 1
+    place = len(entries) - 1 - spatial if spatial < behind else 1 if second and before > 1 else None
+    return place is not None and entries[place] != slice(None)
 
 
 def spatial_axes_after_mean(node: fx.Node, spatial: int) -> int | None:

@@ -20,6 +20,7 @@ from joinsum.ist.layers.calls import (
     call_pools_channels_apart,
     flattened_axes,
     is_elementwise_call,
+    is_first_of,
     is_sum,
     rearranges,
     spatial_axes_after_mean,
@@ -186,6 +187,7 @@ class _Walk:
         self._tensors = tensors
         self._numbers: set[fx.Node] = set()  # tensors of one element, which every neuron may be multiplied with
         self._values: dict[fx.Node, Value | None] = {}
+        self._extents: dict[fx.Node, tuple[int, int]] = {}  # of an axis, and how many are behind it, of other values
         self._all: list[Neurons] = []
         self._calls: dict[str, int] = {}
         self._joins: dict[str, Sum] = {}  # the sum that takes in a producer's result
@@ -203,6 +205,8 @@ class _Walk:
                 self._read(node.all_input_nodes if not self._prefix else [])
             elif node.op == "get_attr" and is_number(node):
                 self._numbers.add(node)
+            elif node.op == "get_attr":
+                self._note_tensor(node)
 
     def layers(self, unnormalised: bool, scaled: bool | None) -> tuple[list[HiddenLayer], dict[str, str]]:
         """The layers that can be cut, and the reasons of the others by producer."""
@@ -272,6 +276,7 @@ class _Walk:
         if is_transformer(module):
             return self._transformed(node, name, module)
         value = self._operand(node)
+        self._note_extents(node, module)
         if value is not None and (is_elementwise(module) or pools_channels_apart(module, value.spatial)):
             return value
         if type(module) is nn.Flatten and value is not None:
@@ -319,7 +324,7 @@ class _Walk:
         neurons.normed |= is_norm(module)
         for each in value.sums if is_norm(module) else ():
             each.normed = True
-        return value
+        return replace(value, flat=value.flat or (isinstance(module, nn.BatchNorm1d) and value.spatial == 0))
 
     def _consume(self, node: fx.Node, value: Value | None, name: str, module: nn.Module) -> None:
         """Makes a module the consumer of the neurons that it reads, if it can be one."""
@@ -328,7 +333,7 @@ class _Walk:
         role = as_consumer(module)
         if role is None:
             reason = f"they reach a module that mixes them: module={name}, kind={type(module).__name__}"
-            self._escape(node, reason, mixed=mixes_neurons(module, value.spatial))
+            self._escape(node, reason, mixed=mixes_neurons(module, value.spatial, value.second))
             return
         neurons = value.of.root()
         block, rest = divmod(role.neurons, neurons.count)
@@ -351,6 +356,8 @@ class _Walk:
         values = [each for each in map(self._values.get, operands) if each is not None]
         if not operands and is_elementwise_call(node):
             self._numbers.add(node)
+        if len(operands) == 1 and operands[0] in self._extents and (is_elementwise_call(node) or is_first_of(node)):
+            self._extents[node] = self._extents[operands[0]]
         if not values or asks_size(node):
             return None
         first, is_only = values[0], len(node.all_input_nodes) == 1
@@ -370,7 +377,9 @@ class _Walk:
         what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
         does = "mixes axes" if rearranges(node) else "joinsum does not know"
         self._escape(
-            node, f"they reach an operator that {does}: {what}", is_only and call_mixes_neurons(node, first.spatial)
+            node,
+            f"they reach an operator that {does}: {what}",
+            is_only and call_mixes_neurons(node, first.spatial, first.second),
         )
         return None
 
@@ -383,7 +392,9 @@ class _Walk:
             (each.spatial, each.of.root().count) == (first.spatial, one.count) for each in values
         )
         if not alike:
-            self._escape(node, "they are combined with a value that is not cut")
+            extents = {self._extents.get(each) for each in operands if self._values.get(each) is None}
+            whole = one.count * (first.block or 1), first.spatial
+            self._escape(node, "they are combined with a value that is not cut", mixed=whole in extents)
             if not summed and len(values) > 1:
                 return None
         else:
@@ -394,17 +405,39 @@ class _Walk:
         block = first.block if not alike or all(each.block == first.block for each in values) else None
         producers = frozenset().union(*(each.producers for each in values))
         sums = frozenset().union(*(each.sums for each in values))
+        flat = any(each.flat for each in values)
         if crosses:
             joined = Sum()
             self._joins |= dict.fromkeys(producers, joined)
-            return Value(one, first.spatial, block, sums=sums | {joined})
-        return Value(one, first.spatial, block, producers, sums)
+            return Value(one, first.spatial, block, sums=sums | {joined}, flat=flat)
+        return Value(one, first.spatial, block, producers, sums, flat)
 
     def _flattened(self, node: fx.Node, value: Value, start: int, end: int) -> Value | None:
         if start != 1 or end != -1 or not value.spatial:
             self._escape(node, "they are flattened with other axes before them")
             return None
-        return replace(value, spatial=0, block=None)
+        return replace(value, spatial=0, block=None, flat=True)
+
+    def _note_extents(self, node: fx.Node, module: nn.Module) -> None:
+        """Notes how long the axis is that a module reads as channels or features, and of attention that of its
+        result."""
+        if isinstance(module, nn.MultiheadAttention):
+            self._extents[node] = module.embed_dim, 0
+        role = as_consumer(module) or as_follower(module)
+        of = node.all_input_nodes
+        if role is not None and len(of) == 1 and not isinstance(module, nn.BatchNorm1d):
+            self._extents[of[0]] = role.neurons, spatial_axes(module)
+        elif is_elementwise(module) and len(of) == 1 and of[0] in self._extents:
+            self._extents[node] = self._extents[of[0]]
+
+    def _note_tensor(self, node: fx.Node) -> None:
+        """Notes how long the last axis of a parameter or buffer is that has more than one element."""
+        owner, _, name = str(node.target).rpartition(".")
+        module = self._model.get_submodule(".".join(filter(None, (self._prefix, owner))))
+        shape = list(getattr(getattr(module, name, None), "shape", ()))
+        longer = [place for place, extent in enumerate(shape) if extent > 1]
+        if longer:
+            self._extents[node] = shape[longer[-1]], len(shape) - 1 - longer[-1]
 
     # --- neurons ------------------------------------------------------------------------------------------------------
 

@@ -137,21 +137,27 @@ def pools_channels_apart(module: nn.Module, spatial: int) -> bool:
     return spatial > 0 and _is_plain(module, _POOLING[spatial - 1])
 
 
-def counts_neurons(axis: int | None, spatial: int) -> bool:
-    """Whether it is the axis of neurons that have so many axes behind them, as an operator names it."""
-    return axis == -1 - spatial or (spatial > 0 and axis == 1)
+def counts_neurons(axis: int | None, spatial: int, second: bool) -> bool:
+    """Whether it is the axis of neurons that have so many axes behind them, as an operator names it.
+
+    second   whether they are known to be axis 1; else only the axes behind them are
+    """
+    return axis == -1 - spatial or (second and axis == 1)
 
 
-def mixes_neurons(module: nn.Module, spatial: int) -> bool:
+def mixes_neurons(module: nn.Module, spatial: int, second: bool) -> bool:
     """Whether it is known to combine neurons that have so many axes behind them: it pools their axis, takes a softmax
-    along it or mixes channels. Says nothing of the axes before them, whose number is not known."""
+    along it or mixes channels.
+
+    second   whether they are known to be axis 1
+    """
     if isinstance(module, nn.Softmax2d):
         return spatial == 2
     if isinstance(module, _CHANNEL_MIXING):
-        return spatial > 0
+        return second
     if isinstance(module, tuple(ALONG_AXIS.values())):
         dim: Any = module.dim
-        return counts_neurons(dim, spatial)
+        return counts_neurons(dim, spatial, second)
     return any(isinstance(module, kinds) and spatial < count for count, kinds in enumerate(_POOLING, 1))
 
 
@@ -161,8 +167,10 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def spatial_axes(module: nn.Module) -> int:
-    """How many axes its input has behind the channels of axis 1; 0 where it reads the last axis."""
-    return next((count for count, kind in enumerate(_CONVOLUTIONS, 1) if isinstance(module, kind)), 0)
+    """How many axes its input has behind the channels of axis 1; 0 where it reads the last axis, and for BatchNorm1d,
+    which may have either."""
+    kinds = zip(_CONVOLUTIONS, (nn.InstanceNorm1d, *_BATCH_NORMS[1:]), _INSTANCE_NORMS, strict=True)
+    return next((count for count, own in enumerate(kinds, 1) if isinstance(module, own)), 0)
 
 
 def treats_neurons_apart(module: nn.Module, spatial: int) -> bool:

@@ -57,6 +57,7 @@ class Value:
     """The neurons that an axis of a value counts.
 
     spatial    axes behind the neurons of axis 1; 0 where the neurons are the last axis
+    flat       whether that is known to be axis 1, behind the batch
     block      elements of a neuron there; None where that depends on the input's size
     producers  whose results it has that no sum has taken in yet
     sums       that it is made of
@@ -67,3 +68,9 @@ class Value:
     block: int | None = 1
     producers: frozenset[str] = frozenset()
     sums: frozenset[Sum] = frozenset()
+    flat: bool = False
+
+    @property
+    def second(self) -> bool:
+        """Whether the neurons are known to be axis 1."""
+        return self.spatial > 0 or self.flat

@@ -207,12 +207,32 @@ class Mixed(nn.Module):
         *((lambda x: F.max_pool1d(x, 3, 1, 1), "max_pool1d"), (lambda x: x.flip(-1), "flip")),
         *((lambda x: torch.cat(x.chunk(2, -1)[::-1], -1), "chunk"), (lambda x: x.cumsum(-1), "cumsum")),
         *((nn.Softmax(-1), "Softmax"), (nn.AvgPool1d(3, 1, 1), "AvgPool1d"), (nn.AdaptiveMaxPool1d(8), "AdaptiveMax")),
+        # Behind BatchNorm1d the neurons of a Linear are axis 1.
+        *((lambda x: x.softmax(1), "softmax"), (nn.Softmax(1), "Softmax"), (nn.GroupNorm(2, 8), "GroupNorm")),
+        *((lambda x: x.flip(1), "flip"), (lambda x: x.roll(1, 1), "roll"), (lambda x: x.sort(1)[0], "sort")),
+        *((lambda x: x - x.mean(1, keepdim=True), "mean"), (lambda x: x / x.max(1, keepdim=True)[0], "max")),
+        *((F.normalize, "normalize"), (lambda x: torch.cat(x.chunk(2, 1)[::-1], 1), "chunk")),
+        *((lambda x: torch.cat([x[:, 4:], x[:, :4]], 1), "getitem"), (lambda x: x[..., [1]], "getitem")),
     ],
 )
 def test_neurons_of_a_linear_that_are_mixed_are_refused(mix: Any, what: str) -> None:
     message = refused(Mixed(mix), ("first", "norm", "second"))
     assert f"={what}" in message
     assert "layer=first" in message
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        *(lambda x: x.softmax(0), lambda x: x - x.mean(0), lambda x: F.normalize(x, dim=0), lambda x: x[:, :]),
+        *(lambda x: x[1:], lambda x: x.flip(0), lambda x: x[..., :]),
+    ],
+)
+def test_what_combines_points_but_no_neurons_is_cut_where_it_is_named(keep: Any) -> None:
+    joinsum.init(sites=2)
+    model = Mixed(keep)
+    joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), layers=[("first", "norm", "second")])
+    assert model(torch.ones(6, 4)).shape[1] == 2
 
 
 @pytest.mark.parametrize(
@@ -240,6 +260,41 @@ class Residual(nn.Module):
         x = self.norm0(self.stem(x))
         x = x + self.down(F.relu(self.norm1(self.up(x))))
         return self.head(self.norm2(x))
+
+
+class Crossing(nn.Module):
+    """Hidden neurons of a block, as many as its features, that `join` combines with something else."""
+
+    def __init__(self, join: Any) -> None:
+        super().__init__()
+        self.norm0, self.attention = nn.LayerNorm(8), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.first, self.norm, self.second = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+        self.register_buffer("factor", torch.ones(8))
+        self.join = join
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm0(x)
+        return self.second(self.join(self, x, F.relu(self.norm(self.first(x)))))
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        *(lambda _, x, h: x + h, lambda _, x, h: F.relu(x) * h, lambda m, _, h: h * m.factor),
+        lambda m, x, h: h + m.attention(x, x, x)[0],
+    ],
+)
+def test_neurons_that_are_combined_with_as_many_features_are_refused(join: Any) -> None:
+    message = refused(Crossing(join), ("first", "norm", "second"))
+    assert "they are combined with a value that is not cut" in message
+    assert "layer=first" in message
+
+
+def test_a_factor_of_each_point_combines_no_neurons() -> None:
+    joinsum.init(sites=2)
+    model = Crossing(lambda _, x, h: h * x.mean(1, keepdim=True))
+    joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), layers=[("first", "norm", "second")])
+    assert model(torch.randn(6, 8)).shape == (6, 2)
 
 
 def test_neurons_that_cross_a_residual_sum_are_refused() -> None:
