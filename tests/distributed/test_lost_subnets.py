@@ -30,7 +30,7 @@ pytestmark = [
 
 PHASES = ["before", "shuffle", "after", "agreement", "begun", "full", "save", "ahead", "recover", "recovered"]
 # Phases, signals and ranks for which every change is tested. SIGCONT is a rank that is stopped, and continued later.
-OFTEN = ["shuffle:SIGKILL:0", "agreement:SIGKILL:2", "save:SIGKILL:0", "ahead:SIGKILL:1", "before:SIGCONT:0"]
+OFTEN = ["shuffle:SIGKILL:0", "agreement:SIGSTOP:2", "save:SIGKILL:0", "ahead:SIGKILL:1", "before:SIGCONT:0"]
 OFTEN += ["recovered:SIGKILL:1"]
 RARE = [f"{phase}:{name}:{rank}" for phase in PHASES for name in ("SIGKILL", "SIGSTOP") for rank in (0, 2)]
 RARE += ["shuffle:SIGCONT:1", "ahead:SIGCONT:2"]
