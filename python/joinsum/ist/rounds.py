@@ -176,7 +176,7 @@ class Rounds:
 
     def whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
-        `states`. Collective."""
+        `states`. Memory that is kept for the next exchange is given back. Collective."""
         with torch.no_grad(), self.context.preparing("run"):
             if self.every is None:  # in an explicit round others may have taken a step
                 self.exchange.start_ahead(self.drawn(self.number + 1))
@@ -186,6 +186,7 @@ class Rounds:
             averages = self._shared.averages(self.context.sites, states)
             bundles = self._bundles(states)
             tensors, means = self.exchange.whole_tensors(bundles, self.assignments, averages)
+            self.context.store.release_pool()
             return dict(tensors), means
 
     def values_and_states(self, found: Mapping[Slice, torch.Tensor]) -> tuple[Values, States]:

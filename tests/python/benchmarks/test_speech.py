@@ -77,13 +77,16 @@ def test_without_espeak_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")
-def test_espeak_speaks_a_word_the_same_way_each_time_and_each_voice_in_its_own():
+def test_espeak_speaks_a_word_alike_each_time_and_each_voice_in_its_own():
+    """Its noise is not the same each time."""
     spoken = speech.speak(WORD)
     assert 0.1 * RATE < len(spoken) < RATE
     assert 0.05 < abs(spoken).max() <= 1.1  # resampling may overshoot
-    assert np.array_equal(spoken, speech.speak(WORD))
-    other = speech.speak(WORD._replace(voice="en-gb-scotland+m3"))
-    assert not np.array_equal(spoken, other)
+    again, other = speech.speak(WORD), speech.speak(WORD._replace(voice="en-gb-scotland+m3"))
+    assert len(again) == len(spoken)
+    assert abs(again - spoken).max() < 0.05
+    length = min(len(other), len(spoken))
+    assert abs(other[:length] - spoken[:length]).max() > 0.2
 
 
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")

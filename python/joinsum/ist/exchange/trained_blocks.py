@@ -86,8 +86,7 @@ class TrainedBlocks:
             for site in self._subnets.sites
             for each in bundle.slices
         }
-        with _C.TorchAllocations(context().store):
-            return [array.clone() if array.untyped_storage().data_ptr() in own else array for array in found]
+        return [array.clone() if array.untyped_storage().data_ptr() in own else array for array in found]
 
     def _write(self, bundle: Bundle, type_: _C.RelationType, site: int, blocks: Sequence[torch.Tensor]) -> None:
         """Writes the blocks of a site into its tensors."""

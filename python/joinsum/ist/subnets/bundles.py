@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ from joinsum.ist.layers.hidden_layers import Cut
 from joinsum.ist.subnets.sampling import Assignment, Chunks
 
 __all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "without_key_axes"]
+
+# Memory of blocks of so many bytes is kept from round to round: fresh pages take as long as the copies.
+_KEPT_BYTES = 16 << 20
 
 
 class Slice(NamedTuple):
@@ -113,9 +117,10 @@ class Bundle:
     def empty_blocks(
         self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int, device: torch.device
     ) -> list[torch.Tensor]:
-        """Blocks of a site without values, in memory of the context's store."""
+        """Blocks of a site without values; unless they are large, in memory that the context's store keeps."""
         shapes = self._block_shapes(type_, chunks, site)
-        with _C.TorchAllocations(context().store):
+        kept = self.local_bytes(chunks, site) <= _KEPT_BYTES
+        with _C.TorchAllocations(context().store) if kept else nullcontext():
             return [torch.empty(shape, dtype=self.dtype, device=device) for shape in shapes]
 
     def tuples_of_blocks(
