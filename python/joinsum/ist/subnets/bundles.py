@@ -24,7 +24,7 @@ from joinsum.ist.subnets.sampling import Assignment, Chunks
 __all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "without_key_axes"]
 
 # Memory of blocks of so many bytes is kept from round to round: fresh pages take as long as the copies.
-_KEPT_BYTES = 16 << 20
+_KEPT_BYTES = 12 << 20
 
 
 class Slice(NamedTuple):
