@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/Version.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 #include "kernels/dense/dense.h"
@@ -250,6 +252,19 @@ std::vector<int64_t> products_before(const Tensor& a, const Tensor& b) {
   return before;
 }
 
+/// An array whose memory, where it is large, comes in huge pages: it is written once, and small pages would take as
+/// long as what is written into them, on several threads longer.
+at::Tensor array_to_fill(int64_t count, at::ScalarType dtype) {
+  constexpr size_t kLarge = size_t{4} << 20;
+  const at::Tensor out = at::empty({count}, dtype);
+  if (out.nbytes() < kLarge) return out;
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(out.mutable_data_ptr());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  madvise(reinterpret_cast<void*>(first), (begin + out.nbytes() - first) / page * page, MADV_HUGEPAGE);
+  return out;
+}
+
 }  // namespace
 
 /// Products of two sparse matrices, row by row.
@@ -278,8 +293,8 @@ class RowProducts {
     });
     std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
     if (ranges == 1) return result(std::move(offsets), parts[0].columns, parts[0].values);
-    const at::Tensor columns = at::empty({offsets.back()}, at::kLong);
-    const at::Tensor values = at::empty({offsets.back()}, c10::CppTypeToScalarType<T>::value);
+    const at::Tensor columns = array_to_fill(offsets.back(), at::kLong);
+    const at::Tensor values = array_to_fill(offsets.back(), c10::CppTypeToScalarType<T>::value);
     on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
       for (int64_t range = begin; range < end; ++range) {
         const int64_t first = offsets[ends[range]];
@@ -350,7 +365,7 @@ class RowProducts {
     // Pages that are not written take no memory.
     const auto most = static_cast<int64_t>(std::min(static_cast<double>(before_[end] - before_[begin]),
                                                     static_cast<double>(end - begin) * static_cast<double>(columns_)));
-    Part out{at::empty({most}, at::kLong), at::empty({most}, c10::CppTypeToScalarType<T>::value)};
+    Part out{array_to_fill(most, at::kLong), array_to_fill(most, c10::CppTypeToScalarType<T>::value)};
     auto* columns = out.columns.template mutable_data_ptr<int64_t>();
     auto* values = out.values.template mutable_data_ptr<T>();
     int64_t at = 0;
