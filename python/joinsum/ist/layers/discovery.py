@@ -356,8 +356,10 @@ class _Walk:
         values = [each for each in map(self._values.get, operands) if each is not None]
         if not operands and is_elementwise_call(node):
             self._numbers.add(node)
-        if len(operands) == 1 and operands[0] in self._extents and (is_elementwise_call(node) or is_first_of(node)):
-            self._extents[node] = self._extents[operands[0]]
+        if len(operands) == 1 and operands[0] in self._extents:
+            of_module = operands[0].op == "call_module" and is_first_of(node)
+            if of_module or is_elementwise_call(node):
+                self._extents[node] = self._extents[operands[0]]
         if not values or asks_size(node):
             return None
         first, is_only = values[0], len(node.all_input_nodes) == 1
