@@ -176,7 +176,7 @@ class Rounds:
 
     def whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
-        `states`. Memory that is kept for the next exchange is given back. Collective."""
+        `states`. Releases the store's memory pool. Collective."""
         with torch.no_grad(), self.context.preparing("run"):
             if self.every is None:  # in an explicit round others may have taken a step
                 self.exchange.start_ahead(self.drawn(self.number + 1))

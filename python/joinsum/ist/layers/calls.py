@@ -72,8 +72,10 @@ _AXIS_ARGUMENTS = (
     | dict.fromkeys(("argmax", "argmin", "narrow", "select", "index_select", "gather", "unbind"), 1)
     | dict.fromkeys(("chunk", "split", "roll", "normalize", "topk", "diff"), 2)
 )
-_DEFAULT_AXES = dict.fromkeys(("glu", "sort", "argsort", "topk", "diff"), -1) | dict.fromkeys(
-    ("chunk", "split", "unbind"), 0
+_DEFAULT_AXES = (
+    dict.fromkeys(("glu", "sort", "argsort", "topk", "diff"), -1)
+    | dict.fromkeys(("chunk", "split", "unbind"), 0)
+    | {"normalize": 1}
 )
 # Those that pool as many axes behind the channels as their names say.
 _POOLING = {
@@ -150,8 +152,8 @@ def call_mixes_neurons(node: fx.Node, spatial: int, second: bool) -> bool:
         return _indexes_neurons(node.args[1], spatial, second)
     if name not in _AXIS_ARGUMENTS:
         return False
-    default = 1 if name == "normalize" else _DEFAULT_AXES.get(name)
-    axes = _argument(node, _AXIS_ARGUMENTS[name], "dims" if name in ("flip", "roll") else "dim", default)
+    keyword = "dims" if name in ("flip", "roll") else "dim"
+    axes = _argument(node, _AXIS_ARGUMENTS[name], keyword, _DEFAULT_AXES.get(name))
     if axes is None:
         return name not in ("softmax", "log_softmax", "softmin")
     listed = axes if isinstance(axes, (tuple, list)) else (axes,)

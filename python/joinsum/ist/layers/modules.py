@@ -65,6 +65,8 @@ _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _LAST_AXIS_NORMS = (nn.LayerNorm, nn.RMSNorm)
+# Those of inputs with one, two and three axes behind the channels.
+_BY_SPATIAL_AXES = tuple(zip(_CONVOLUTIONS, _BATCH_NORMS, _INSTANCE_NORMS, strict=True))
 _ELEMENTWISE = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid),
     *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Softplus, nn.Softsign, nn.Identity, nn.LogSigmoid, nn.RReLU),
@@ -169,8 +171,9 @@ def is_norm(module: nn.Module) -> bool:
 def spatial_axes(module: nn.Module) -> int:
     """How many axes its input has behind the channels of axis 1; 0 where it reads the last axis, and for BatchNorm1d,
     which may have either."""
-    kinds = zip(_CONVOLUTIONS, (nn.InstanceNorm1d, *_BATCH_NORMS[1:]), _INSTANCE_NORMS, strict=True)
-    return next((count for count, own in enumerate(kinds, 1) if isinstance(module, own)), 0)
+    if isinstance(module, nn.BatchNorm1d):
+        return 0
+    return next((count for count, kinds in enumerate(_BY_SPATIAL_AXES, 1) if isinstance(module, kinds)), 0)
 
 
 def treats_neurons_apart(module: nn.Module, spatial: int) -> bool:
@@ -183,8 +186,7 @@ def treats_neurons_apart(module: nn.Module, spatial: int) -> bool:
         return spatial == 0
     if isinstance(module, nn.BatchNorm1d):
         return spatial <= 1
-    kinds = zip(_CONVOLUTIONS, _BATCH_NORMS, _INSTANCE_NORMS, strict=True)
-    return spatial > 0 and isinstance(module, list(kinds)[spatial - 1])
+    return spatial > 0 and isinstance(module, _BY_SPATIAL_AXES[spatial - 1])
 
 
 def _is_huggingface_linear(module: nn.Module) -> bool:

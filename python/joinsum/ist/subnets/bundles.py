@@ -23,8 +23,8 @@ from joinsum.ist.subnets.sampling import Assignment, Chunks
 
 __all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "without_key_axes"]
 
-# Memory of blocks of so many bytes is kept from round to round: fresh pages take as long as the copies.
-_KEPT_BYTES = 12 << 20
+# Blocks of up to so many bytes come from the store's memory pool: fresh pages would take as long as the copies.
+_POOLED_BYTES = 12 << 20
 
 
 class Slice(NamedTuple):
@@ -117,10 +117,10 @@ class Bundle:
     def empty_blocks(
         self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int, device: torch.device
     ) -> list[torch.Tensor]:
-        """Blocks of a site without values; unless they are large, in memory that the context's store keeps."""
+        """Uninitialized blocks of a site; unless they are large, in the memory pool of the context's store."""
         shapes = self._block_shapes(type_, chunks, site)
-        kept = self.local_bytes(chunks, site) <= _KEPT_BYTES
-        with _C.TorchAllocations(context().store) if kept else nullcontext():
+        pooled = self.local_bytes(chunks, site) <= _POOLED_BYTES
+        with _C.TorchAllocations(context().store) if pooled else nullcontext():
             return [torch.empty(shape, dtype=self.dtype, device=device) for shape in shapes]
 
     def tuples_of_blocks(
