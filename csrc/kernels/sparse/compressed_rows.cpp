@@ -252,8 +252,8 @@ std::vector<int64_t> products_before(const Tensor& a, const Tensor& b) {
   return before;
 }
 
-/// An array whose memory, where it is large, comes in huge pages: it is written once, and small pages would take as
-/// long as what is written into them, on several threads longer.
+/// An uninitialized array, where it is large in huge pages: it is written once, and on one thread page faults of small
+/// pages would take as long as what is written.
 at::Tensor array_to_fill(int64_t count, at::ScalarType dtype) {
   constexpr size_t kLarge = size_t{4} << 20;
   const at::Tensor out = at::empty({count}, dtype);
