@@ -34,3 +34,7 @@ def test_groups_that_do_not_fit_are_refused(played: Any) -> None:
     for texts in played.values("groups_that_do_not_fit_are_refused"):
         wanted = ["pick one, as in mesh['dp']", "a group is a ProcessGroup or a DeviceMesh", "this process is not in"]
         assert [part in text for part, text in zip(wanted, texts, strict=False)] == [True] * len(texts)
+
+
+def test_a_group_is_set_up_without_the_other_ranks(played: Any) -> None:
+    played.values("a_group_that_is_the_first_to_be_set_up_waits_for_no_other_rank")

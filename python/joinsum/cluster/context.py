@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import _world
 from torch.distributed.rendezvous import rendezvous
 
 from joinsum import _C
@@ -28,7 +29,7 @@ from joinsum.cluster.machine import Machine, machine_of
 from joinsum.cluster.measurement import QUICK, Measurement
 from joinsum.cluster.trace import Trace
 
-__all__ = ["Context", "cluster_or_current", "companion", "context", "grid", "init", "sites"]
+__all__ = ["Context", "cluster_or_current", "companion", "context", "context_of", "grid", "init", "sites"]
 
 Value = TypeVar("Value")
 
@@ -319,10 +320,33 @@ def companion(current: Context) -> Context:
     if current.idle_companions:
         return current.idle_companions.pop()
     assert current.group is not None
-    ranks, patience = dist.get_process_group_ranks(current.group), timedelta(seconds=current.timeout)
-    group = dist.new_group(ranks, timeout=patience, backend="gloo", use_local_synchronization=True)
+    ranks = dist.get_process_group_ranks(current.group)
+    with _as_many_groups(current):
+        group = _new_group(ranks, current.timeout)
     store = _C.make_store(current.store.name)
     return Context(_transport(group, None, current.timeout), current.cluster, group, current.timeout, store)
+
+
+@contextmanager
+def _as_many_groups(current: Context) -> Iterator[None]:
+    """Has all ranks know equally many process groups, by groups of one rank. Torch names a group that only its ranks
+    make by that number, and ranks with other names would wait for each other. Collective."""
+    own = len(_world.pg_names)
+    most = max(map(int, current.transport.gather_texts("init", str(own))))
+    fillers = [_new_group([dist.get_rank()], current.timeout) for _ in range(most - own)]
+    try:
+        yield
+    finally:
+        for each in fillers:
+            dist.destroy_process_group(each)
+
+
+def _new_group(ranks: Sequence[int], timeout: float) -> dist.ProcessGroup:
+    """A process group on CPUs that only its ranks make."""
+    patience = timedelta(seconds=timeout)
+    group = dist.new_group(list(ranks), timeout=patience, backend="gloo", use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
 def context() -> Context:
@@ -335,6 +359,17 @@ def context() -> Context:
     [0, 1]
     """
     return _current if _current is not None else init()
+
+
+def context_of(group: object | None) -> Context:
+    """The current context, if it is of this process group or mesh dimension; else `init(group=group)`. Without a group
+    `context()`. All ranks of the group call, and no others."""
+    if group is None:
+        return context()
+    of_mesh = getattr(group, "get_group", None) if getattr(group, "ndim", 0) == 1 else None
+    if _current is not None and _current.group is (of_mesh() if of_mesh is not None else group):
+        return _current
+    return init(group=group)
 
 
 def sites() -> int:

@@ -94,7 +94,7 @@ def load_checkpoint(
     wanted = {f"model.{name}": tensor for name, first, tensor in named if name == first}
     again = {f"model.{name}" for name, first, _ in named if name != first}
     if optimizer is not None:
-        optimizer_tensors, _ = flattened_optimizer(model, optimizer, saved=metadata)
+        optimizer_tensors, _ = flattened_optimizer(model, optimizer, metadata, note["groups"])
         wanted |= optimizer_tensors
     saved = {
         name: f"{list(each.size)} {each.properties.dtype}"

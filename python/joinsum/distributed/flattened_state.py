@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,20 +32,26 @@ def _names(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[int
 
 
 def flattened_optimizer(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any] | None = None
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    saved: Mapping[str, Any] | None = None,
+    saved_groups: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """Tensors `optimizer.<parameter>.<name>`, and the options of each parameter group with its parameters' names.
 
-    saved   the tensors of a checkpoint: state that the optimizer does not have yet gets their shapes and dtypes, and
-            the layout of the parameters
+    saved          the tensors of a checkpoint: state that the optimizer does not have yet gets their shapes and dtypes,
+                   and the layout of the parameters
+    saved_groups   its parameter groups: a parameter of theirs without saved state had none yet, and is left out
     """
     names = _names(model, optimizer)
+    with_state = {key.rpartition(".")[0] for key in saved or ()}
+    fresh = {name for group in saved_groups for name in group["names"] if f"optimizer.{name}" not in with_state}
     tensors: dict[str, torch.Tensor] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
             prefix = f"optimizer.{names[id(p)]}."
             for name, value in optimizer.state.get(p, {}).items():
-                if value is not None:
+                if value is not None and names[id(p)] not in fresh:
                     tensors[prefix + name] = value if isinstance(value, torch.Tensor) else torch.tensor(value)
             for key in saved or {}:
                 name = key.removeprefix(prefix)
@@ -88,7 +94,7 @@ def restore_optimizer(
     tensors: Mapping[str, torch.Tensor],
     groups: list[dict[str, Any]],
 ) -> None:
-    """Sets the optimizer's state and options."""
+    """Sets the optimizer's state and options. A parameter of the groups without state among the tensors has none."""
     names = _names(model, optimizer)
     saved = {name: group for group in groups for name in group["names"]}
     for group in optimizer.param_groups:
@@ -97,6 +103,8 @@ def restore_optimizer(
             state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             if state:
                 optimizer.state[p] = {name: _in_layout_of(value, p) for name, value in state.items() if "." not in name}
+            elif names[id(p)] in saved:
+                optimizer.state.pop(p, None)
         options = saved.get(names[id(group["params"][0])], {}) if group["params"] else {}
         group.update({key: _in_former_type(group.get(key), value) for key, value in options.items() if key != "names"})
 

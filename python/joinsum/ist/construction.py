@@ -15,7 +15,7 @@ from joinsum.ist.exchange.options import Options
 from joinsum.ist.hooks import has_subnets
 from joinsum.ist.layers.discovery import Found, check_named_layers, find_layers
 from joinsum.ist.layers.distributed_models import refuse_distributed
-from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer, explicit_layers
+from joinsum.ist.layers.hidden_layers import Cut, HiddenLayer, Unnormalised, explicit_layers
 from joinsum.ist.rounds import Rounds
 from joinsum.ist.subnets.optimizers import sparse_refusal, sparse_state
 from joinsum.ist.subnets.sampling import Chunks, chunk_count
@@ -56,10 +56,14 @@ def check_arguments(model: object, optimizer: object, every: object, options: Op
 
 
 def layers_to_cut(
-    model: nn.Module, layers: object, unnormalised: bool, scaled: bool | None, attention_heads: bool
+    model: nn.Module, layers: object, unnormalised: Unnormalised, scaled: bool | None, attention_heads: bool
 ) -> Found:
     """The hidden layers that the arguments of `joinsum.IST` ask for. Raises PlanError, naming the module."""
     device = context().device
+    if unnormalised not in (True, False, "skip"):
+        raise PlanError(f'IST: unnormalised is True, False or "skip": unnormalised={show(unnormalised)}')
+    if scaled not in (True, False, None):
+        raise PlanError(f"IST: scaled is True, False or None: scaled={show(scaled)}")
     if isinstance(layers, str) and layers == "auto":
         return find_layers(model, unnormalised, scaled, device if attention_heads else None)
     if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:

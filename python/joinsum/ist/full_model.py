@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from joinsum.base.arguments import integer, show
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.cluster.context import context
 from joinsum.frontend.distribute import distribute
 
-__all__ = ["calibrated", "empty_copy", "filled", "full_model", "has_shapes_of", "refill"]
+__all__ = ["calibrated", "check_calibration", "empty_copy", "filled", "full_model", "has_shapes_of", "refill"]
 
 
 def empty_copy(model: nn.Module) -> nn.Module:
@@ -83,9 +84,14 @@ def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Li
         del model.forward
         try:
             distribute(model, args, keywords, data=data)
-        except BaseException:
+        except BaseException as error:
             model.forward = first_call
-            raise
+            if not isinstance(error, CaptureError):
+                raise
+            raise CaptureError(
+                f"IST: the full model cannot be planned: {str(error).removeprefix('distribute: ')}; ist.gather() ends "
+                "the training of subnets and gives the plain model, and a checkpoint can be read into one"
+            ) from error
         return model(*args, **keywords)
 
     model.forward = first_call
@@ -104,6 +110,18 @@ def refill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
         for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
             tensor.copy_(values[name])
     model.eval()
+
+
+def check_calibration(batches: object, count: object) -> None:
+    """Raises PlanError where there are no batches to calibrate with, or no number of them."""
+    is_iterable = any(hasattr(batches, name) for name in ("__iter__", "__getitem__"))
+    if isinstance(batches, torch.Tensor) or not (batches is None or is_iterable):
+        raise PlanError(
+            "IST: full: calibrate is an iterable of batches, such as a DataLoader or a list of tensors: "
+            f"calibrate={show(batches)}"
+        )
+    if count is not None and integer("IST: full", "batches", count) < 1:
+        raise PlanError(f"IST: full: at least one batch: batches={count}")
 
 
 def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) -> None:

@@ -28,15 +28,16 @@ class Hooks:
         self._handles.append(optimizer.register_step_post_hook(act))
 
     def refuse_saving(self, optimizer: torch.optim.Optimizer, modules: Iterable[nn.Module]) -> None:
-        """Refuses to save or copy these, which have a subnet's tensors."""
+        """Refuses to save, load or copy these, which have a subnet's tensors."""
         self._handles += [
             optimizer.register_state_dict_pre_hook(_SubnetHook()),
-            optimizer.register_load_state_dict_pre_hook(_SubnetHook()),
-            *(
-                module.register_state_dict_pre_hook(_SubnetHook())  # type: ignore[no-untyped-call]
-                for module in modules
-            ),
+            optimizer.register_load_state_dict_pre_hook(_LoadingHook()),
         ]
+        for module in modules:
+            self._handles += [
+                module.register_state_dict_pre_hook(_SubnetHook()),  # type: ignore[no-untyped-call]
+                module.register_load_state_dict_pre_hook(_LoadingHook()),  # type: ignore[no-untyped-call]
+            ]
 
     def change_forward(self, model: nn.Module, layers: Sequence[HiddenLayer], sites: int) -> None:
         """Has modules compute with a subnet's tensors; what consumers of layers that are scaled read is multiplied by
@@ -78,6 +79,16 @@ class _SubnetHook:
         raise PlanError(
             "IST: the model has a subnet's tensors, and the neurons that they are of change with each round; copy or "
             "average the full one: with ist.full() as model"
+        )
+
+
+class _LoadingHook(_SubnetHook):
+    """Refuses to load the full model's tensors into a subnet's."""
+
+    def __call__(self, *_: object) -> None:
+        raise PlanError(
+            "IST: the model has a subnet's tensors; read a checkpoint with ist.load_checkpoint(folder), or load a "
+            "state dict before joinsum.IST(...) or after ist.gather()"
         )
 
 

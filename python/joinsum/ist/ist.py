@@ -12,16 +12,16 @@ from torch import nn
 
 from joinsum.base.arguments import integer
 from joinsum.base.errors import PlanError
-from joinsum.cluster.context import Context, context, init
+from joinsum.cluster.context import Context, context, context_of
 from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.checkpoints import read_checkpoint, read_weights, write_checkpoint, write_weights
 from joinsum.ist.construction import check_arguments, check_parameters, chunks_of, layers_to_cut, stated
 from joinsum.ist.exchange.options import Options
 from joinsum.ist.exchange.relations import Homes
 from joinsum.ist.exchange.site_plans import remedy_named
-from joinsum.ist.full_model import calibrated, empty_copy, full_model, has_shapes_of, refill
+from joinsum.ist.full_model import calibrated, check_calibration, empty_copy, full_model, has_shapes_of, refill
 from joinsum.ist.hooks import Hooks
-from joinsum.ist.layers.hidden_layers import cut_tensors
+from joinsum.ist.layers.hidden_layers import Unnormalised, cut_tensors
 from joinsum.ist.recovery import Recovery
 from joinsum.ist.report import Report
 from joinsum.ist.rounds import Rounds, unsharded
@@ -49,7 +49,7 @@ class IST:
                 several; norms are all modules between with parameters of the neurons; a fourth element is the number of
                 neurons, where each has several features
     seed        of the subnets; equal on all ranks
-    state       "carry": the optimizer's moments follow their neurons; "reset": they start anew in every round
+    state       "carry": the optimizer's state follows the neurons; "reset": all of it starts anew in every round
     homes       "migrating": weights that rest stay on the site that trained them last, and all travel once a round;
                 "fixed": each has a home, to which it returns, so that all travel twice
     buddy       whether every weight has a copy on another site, so that training goes on without a site that is lost
@@ -58,7 +58,8 @@ class IST:
                 bytes of float32; what stays on its site is not
     overlap     whether weights between two hidden layers that rest in a round move to the sites that train them next
                 while the round trains (docs/ist.md); for processes on CPUs with migrating homes and no copies
-    unnormalised   whether to cut layers without a norm between producer and consumer
+    unnormalised   whether to cut layers without a norm between producer and consumer: False refuses the model, "skip"
+                leaves those that "auto" finds whole
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
     attention_heads   experimental: whether "auto" also cuts attention layers, whose neurons are heads or, where these
@@ -102,15 +103,11 @@ class IST:
         buddy: bool = False,
         wire: torch.dtype | None = None,
         overlap: bool = True,
-        unnormalised: bool = False,
+        unnormalised: Unnormalised = False,
         scaled: bool | None = None,
         attention_heads: bool = False,
     ) -> None:
-        if group is not None:
-            of_mesh = getattr(group, "get_group", None) if getattr(group, "ndim", 0) == 1 else None
-            if context().group is not (of_mesh() if of_mesh is not None else group):
-                init(group=group)
-        with context().preparing("IST"):
+        with context_of(group).preparing("IST"):
             model = _inside_compiled(model)
             options = Options(state, homes, buddy, wire, overlap)
             check_arguments(model, optimizer, every, options)
@@ -272,6 +269,8 @@ class IST:
                 accuracy = evaluate(model)
         """
         self._require_active("full")
+        with self._context.preparing("IST"):
+            check_calibration(calibrate, batches)
         skeleton = self._skeleton()
         tensors, means = self._rounds.whole(states=False)
         how = data if data is not None else "whole" if self._context.single_process else "sharded"

@@ -100,13 +100,18 @@ class Rounds:
         self._bundles_of(values, self._states_to_cut(states))
 
     def _states_to_cut(self, states: States) -> States:
-        """The states without those that are reset."""
-        return states if self.options.carry else states | {cut.name: {} for cut in self.subnets.cuts}
+        """The states, if they are carried into the next round; none where they are reset."""
+        return states if self._carries else {name: {} for name in states}
+
+    @property
+    def _carries(self) -> bool:
+        """Whether the optimizer's state outlives a round; one site's does, whose rounds end with no exchange."""
+        return self.options.carry or self.context.sites == 1
 
     def _bundles(self, states: bool) -> list[Bundle]:
         """Bundles of what follows the neurons; of the optimizer's states too with `states`, unless they are reset."""
         values, found = self.subnets.of_site(self.subnets.active)
-        return self._bundles_of(values, found if states and self.options.carry else {})
+        return self._bundles_of(values, found if states and self._carries else {})
 
     def _bundles_of(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> list[Bundle]:
         """Bundles of these tensors and states."""
@@ -177,6 +182,7 @@ class Rounds:
     def whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
         `states`. Releases the store's memory pool. Collective."""
+        states = states and self._carries
         with torch.no_grad(), self.context.preparing("run"):
             if self.every is None:  # in an explicit round others may have taken a step
                 self.exchange.start_ahead(self.drawn(self.number + 1))
@@ -226,8 +232,8 @@ class Rounds:
             }
             for name, state in states.items()
         }
-        if not self.options.carry:
-            numbers |= {name: {} for name in cut}
+        if not self._carries:
+            numbers = {name: {} for name in numbers}
         bundles = self.exchange.records(site, travelling, self.assignments)
         counts = {name: chunks.count for name, chunks in self.chunks.items()}
         own = site, self.context.sites, self.number, self.steps_before, self.seed

@@ -6,7 +6,7 @@ import joinsum
 import torch
 import torch.distributed as dist
 from joinsum import _C
-from stage import Scenes, enter, error_of, everywhere, rank, scene
+from stage import Scenes, enter, error_of, everywhere, leave, rank, scene
 from subnets import batches, equal, mlp, step
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -83,3 +83,14 @@ def groups_that_do_not_fit_are_refused() -> list[str]:
         ist.gather()
     assert everywhere(1) == 4
     return texts
+
+
+@scene(SCENES)
+def a_group_that_is_the_first_to_be_set_up_waits_for_no_other_rank() -> None:
+    pair = dist.new_group([0, 2])
+    if rank() in (0, 2):
+        leave()
+        ist, _ = new(0, rank(), pair)  # rank 0 is in more groups than rank 2
+        assert joinsum.context().group is pair
+        ist.gather()
+    dist.barrier()

@@ -247,6 +247,31 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
             resumed.load_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize("make", [torch.optim.Adagrad, torch.optim.Adam])
+def test_a_checkpoint_without_states_gives_an_optimizer_new_ones(make: Any, tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 9, 3)
+    optimizer = make(model.parameters(), lr=0.1)
+    ist = joinsum.IST(model, optimizer, every=2, state="reset")
+    for batch in batches(4, 6, 3):
+        step(model, optimizer, batch)
+    ist.save_checkpoint(tmp_path)
+    ist.gather()
+    plain, fresh = mlp(6, 9, 3, seed=4), mlp(6, 9, 3, seed=5)
+    own = make(plain.parameters(), lr=0.01)
+    step(plain, own, batches(1, 6, 3)[0])
+    joinsum.load_checkpoint(tmp_path, plain, own)
+    fresh.load_state_dict(model.state_dict())
+    other = make(fresh.parameters(), lr=0.1)
+    for batch in batches(3, 6, 3):
+        step(plain, own, batch)
+        step(fresh, other, batch)
+    assert all(torch.equal(found, wanted) for found, wanted in zip(plain.parameters(), fresh.parameters(), strict=True))
+    joinsum.save_checkpoint(tmp_path, plain)
+    with pytest.raises(joinsum.CheckpointError, match=r"missing=\['optimizer\."):
+        joinsum.load_checkpoint(tmp_path, plain, own)
+
+
 def test_a_plain_checkpoint_begins_the_first_round(tmp_path: Path) -> None:
     joinsum.init(sites=2)
     model = mlp(6, 9, 20, 3)

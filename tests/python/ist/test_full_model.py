@@ -193,3 +193,49 @@ def test_a_forward_pass_that_reads_a_mapping_gets_it_whole() -> None:
     ist = trained(Reading(), [{"batch": {"x": x}} for x in inputs])
     with ist.full(calibrate=[{"x": x} for x in inputs]) as full, torch.no_grad():
         assert full({"x": inputs[0]}).shape == (4, 2)
+
+
+class Branching(Named):
+    def forward(self, x: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.head(x if x.sum() > 0 else -x)
+
+
+def test_a_model_that_cannot_be_captured_trains_and_the_error_says_what_to_do() -> None:
+    joinsum.init(sites=2)
+    model = Branching()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norm, last = "head.1", f"head.{len(model.head) - 1}"
+    ist = joinsum.IST(model, optimizer, every=1, layers=[("head.0", norm, last)])
+    for _ in range(4):
+        model(torch.randn(4, 5)).square().sum().backward()
+        optimizer.step()
+    refusal = r"IST: the full model cannot be planned: a branch depends on a tensor's value.*ist\.gather\(\)"
+    with pytest.raises(joinsum.CaptureError, match=refusal), ist.full() as full:
+        full(torch.randn(4, 5))
+    ist.gather()
+    assert model(torch.randn(4, 5)).shape == (4, 2)
+
+
+def test_batches_to_calibrate_with_are_checked() -> None:
+    ist = trained(perceptron(5), [torch.randn(4, 5) for _ in range(4)])
+    for batches in (torch.randn(4, 5), 5):
+        with pytest.raises(joinsum.PlanError, match="calibrate is an iterable of batches"), ist.full(batches):  # type: ignore[arg-type]
+            pass
+    for count, reason in ((0, "at least one batch: batches=0"), (1.5, "batches is an integer: batches=1.5")):
+        with pytest.raises(joinsum.PlanError, match=reason), ist.full([torch.randn(4, 5)], count):  # type: ignore[arg-type]
+            pass
+
+
+def test_no_state_is_loaded_into_a_subnet() -> None:
+    model = perceptron(5)
+    whole = model.state_dict()
+    ist = trained(model, [torch.randn(4, 5) for _ in range(4)])
+    for load in (
+        lambda: model.load_state_dict(whole),
+        lambda: model[0].load_state_dict({}),
+        lambda: ist.optimizer.load_state_dict({}),
+    ):
+        with pytest.raises(joinsum.PlanError, match="read a checkpoint with"):
+            load()
+    ist.gather()
+    model.load_state_dict(whole)

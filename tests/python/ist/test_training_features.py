@@ -247,6 +247,23 @@ def test_with_states_that_are_reset_they_train_subnets_as_models_of_their_own(ca
     assert not torch.equal(model[0].weight, matrices()[0].weight)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_reset_leaves_no_state_of_any_parameter(fused: bool) -> None:
+    joinsum.init(sites=2)
+    model = nn.Sequential(nn.Linear(7, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
+    left = []
+    with joinsum.IST(model, optimizer, every=2, state="reset") as ist:
+        for number, batch in enumerate(batches(12, torch.float32)):
+            plain_step(model, optimizer, Batch(number, *batch))
+            left.append(len(optimizer.state))
+        assert ist.rounds == 3
+    # As many as parameters after a site's first step of a round, and none of the other site's that follows.
+    assert left == [0, 6, 6, 0] * 3
+    assert not optimizer.state
+    plain_step(model, optimizer, Batch(12, *batches(1, torch.float32)[0]))
+
+
 @pytest.mark.parametrize("state", ["carry", "reset"])
 def test_an_optimizer_with_one_state_for_all_parameters_is_refused(state: Any) -> None:
     joinsum.init(sites=2)

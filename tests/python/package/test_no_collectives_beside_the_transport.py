@@ -22,6 +22,7 @@ ALLOWED = {
             "destroy_process_group",
             "new_group",
             "get_process_group_ranks",
+            "distributed_c10d",
             "get_rank",
             "get_backend_config",
             "group",

@@ -30,6 +30,7 @@ from joinsum.ist.layers.hidden_layers import (
     HiddenLayer,
     Member,
     Uncuttable,
+    Unnormalised,
     layer_of_heads,
     not_normalised,
     tensor_names,
@@ -67,41 +68,69 @@ class Found:
 
 
 def find_layers(
-    model: nn.Module, unnormalised: bool, scaled: bool | None, heads_on: torch.device | None = None
+    model: nn.Module, unnormalised: Unnormalised, scaled: bool | None, heads_on: torch.device | None = None
 ) -> Found:
     """The hidden layers of a model that is not distributed.
 
-    unnormalised   whether layers without a norm are cut
+    unnormalised   whether layers without a norm are cut; "skip" leaves them out
     scaled         whether consumers' inputs are multiplied by the number of sites; by default in layers that are
                    normalised only after their sum has joined a residual
     heads_on       attention heads are neurons too, and trials of attention modules run on this device
 
-    Raises PlanError, naming the module, for a layer without a norm, and where no layer can be cut.
+    Raises PlanError, naming the modules, for layers without a norm, and where no layer can be cut.
     """
     layers: list[HiddenLayer] = []
+    unnormed: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
     walks, tensors = _walks(model, uncut)
     for walk in walks:
-        found, reasons = walk.layers(unnormalised, scaled)
+        found, without_norm, reasons = walk.layers(scaled)
         layers += found
+        unnormed += without_norm
         uncut |= reasons
     for name, layer in encoder_layers(model, scaled, uncut):
         reason = tensors.reason(layer.members)
         if reason is not None:
             uncut[layer.name] = reason
             continue
-        if any(walk.leaves_unnormed(name) for walk in walks) and not unnormalised:
-            raise not_normalised(layer.name, layer.consumers[0].module)
-        layers.append(layer)
+        (unnormed if any(walk.leaves_unnormed(name) for walk in walks) else layers).append(layer)
+    if unnormalised is True and unnormed:
+        places = {name: place for place, (name, _) in enumerate(model.named_modules())}
+        layers = sorted((*layers, *unnormed), key=lambda layer: places[layer.name])
+    elif unnormalised == "skip":
+        uncut |= {each.module: _no_norm_before(layer) for layer in unnormed for each in layer.producers}
+    elif unnormed:
+        raise not_normalised(unnormed)
     if heads_on is not None:
         layers += _attention_layers(model, layers, scaled, uncut, tensors, heads_on)
     if not layers:
-        reasons_text = "; ".join(f"{name}: {reason}" for name, reason in uncut.items()) or "no Linear or convolution"
+        reasons = _reasons_of_others(model, walks, tensors) | uncut
+        reasons_text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "no Linear or convolution"
         raise PlanError(
             "IST: no hidden layer can be cut; give them by name, layers=[(producer, norms, consumer), ...]: "
             f"{reasons_text}"
         )
     return Found(tuple(layers), uncut)
+
+
+def _no_norm_before(layer: HiddenLayer) -> str:
+    return f"no norm stands between them and what reads them: consumer={layer.consumers[0].module}"
+
+
+def _reasons_of_others(model: nn.Module, walks: Sequence[_Walk], tensors: _Tensors) -> dict[str, str]:
+    """Why modules with parameters compute no neurons."""
+    reasons: dict[str, str] = {}
+    for name, module in model.named_modules():
+        has_parameters = any(True for _ in module.parameters(recurse=False))
+        if not has_parameters or as_follower(module) is not None or any(True for _ in module.children()):
+            continue
+        if as_producer(module) is None:
+            reasons[name] = f"a module of this kind cannot be a producer: kind={type(module).__name__}"
+        elif name in tensors.read:
+            reasons[name] = f"the forward pass reads a tensor of it itself: tensor={tensors.read[name]}"
+        elif not any(walk.calls(name) for walk in walks):
+            reasons[name] = "the forward pass does not call it, as far as torch.fx can follow"
+    return reasons
 
 
 def _attention_layers(
@@ -208,9 +237,10 @@ class _Walk:
             elif node.op == "get_attr":
                 self._note_tensor(node)
 
-    def layers(self, unnormalised: bool, scaled: bool | None) -> tuple[list[HiddenLayer], dict[str, str]]:
-        """The layers that can be cut, and the reasons of the others by producer."""
+    def layers(self, scaled: bool | None) -> tuple[list[HiddenLayer], list[HiddenLayer], dict[str, str]]:
+        """The layers that can be cut, with a norm and without, and the reasons of the others by producer."""
         layers: list[HiddenLayer] = []
+        unnormed: list[HiddenLayer] = []
         uncut: dict[str, str] = {}
         for neurons in self._all:
             if neurons.parent is not None or not neurons.producers:
@@ -221,13 +251,15 @@ class _Walk:
                 continue
             sums = [self._joins.get(member.module) for member in neurons.consumers]
             later = all(each is not None and each.normed for each in sums)
-            name = neurons.producers[0].module
-            if not (neurons.normed or later or unnormalised):
-                raise not_normalised(name, neurons.consumers[0].module)
             members = tuple(neurons.producers), tuple(neurons.followers), tuple(neurons.consumers)
             multiplied = scaled if scaled is not None else later and not neurons.normed
-            layers.append(HiddenLayer(name, neurons.count, *members, scaled=multiplied))
-        return layers, uncut
+            layer = HiddenLayer(neurons.producers[0].module, neurons.count, *members, scaled=multiplied)
+            (layers if neurons.normed or later else unnormed).append(layer)
+        return layers, unnormed, uncut
+
+    def calls(self, name: str) -> bool:
+        """Whether a module is called."""
+        return name in self._calls
 
     def leaves_unnormed(self, name: str) -> bool:
         """Whether a transformer layer of torch gives a sum that is read and that no norm follows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import nn
@@ -19,6 +20,7 @@ __all__ = [
     "Member",
     "Names",
     "Uncuttable",
+    "Unnormalised",
     "cut_tensors",
     "explicit_layers",
     "layer_of_heads",
@@ -28,6 +30,10 @@ __all__ = [
 
 # Names of modules of one role: one name or several.
 Names = str | Sequence[str]
+# Whether layers without a norm are cut: True, False where they are refused, "skip" where they stay whole.
+Unnormalised = bool | Literal["skip"]
+
+_NAMED = 8  # layers that an error names
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def tensor_names(model: nn.Module, members: Sequence[Member]) -> list[str]:
 
 
 def explicit_layers(
-    model: nn.Module, groups: Sequence[object], unnormalised: bool, scaled: bool | None, device: torch.device
+    model: nn.Module, groups: Sequence[object], unnormalised: Unnormalised, scaled: bool | None, device: torch.device
 ) -> list[HiddenLayer]:
     """Layers of (producers, norms, consumers), each a module's name or several; the producer may be an attention
     module, of which a trial runs on the device. The model is not distributed. Raises PlanError, naming the module."""
@@ -157,7 +163,7 @@ def layer_of_heads(heads: AttentionHeads, scaled: bool | None) -> HiddenLayer:
 
 
 def _explicit(
-    model: nn.Module, group: object, unnormalised: bool, scaled: bool | None, device: torch.device
+    model: nn.Module, group: object, unnormalised: Unnormalised, scaled: bool | None, device: torch.device
 ) -> HiddenLayer:
     if not isinstance(group, (tuple, list)) or len(group) not in (3, 4):
         raise PlanError(
@@ -183,10 +189,11 @@ def _explicit(
     neurons = int(group[3]) if len(group) == 4 else roles[0][1].neurons
     followers = [(name, _role(model, name, as_follower, "norm")) for name in norms]
     readers = [(name, _role(model, name, as_consumer, "consumer")) for name in consumers]
-    if not unnormalised and not any(is_norm(model.get_submodule(name)) for name in norms):
-        raise not_normalised(producers[0], consumers[0])
     made, followed, read = (_members(neurons, each) for each in (roles, followers, readers))
-    return HiddenLayer(producers[0], neurons, made, followed, read, scaled=bool(scaled))
+    layer = HiddenLayer(producers[0], neurons, made, followed, read, scaled=bool(scaled))
+    if unnormalised is not True and not any(is_norm(model.get_submodule(name)) for name in norms):
+        raise not_normalised([layer])
+    return layer
 
 
 def _names(model: nn.Module, names: object) -> list[str]:
@@ -228,11 +235,16 @@ def _members(neurons: int, roles: Sequence[tuple[str, Role]]) -> tuple[Member, .
     return tuple(members)
 
 
-def not_normalised(producer: str, consumer: str) -> PlanError:
-    """The refusal of a layer without a norm."""
+def not_normalised(layers: Sequence[HiddenLayer]) -> PlanError:
+    """The refusal of layers without a norm."""
+    named = [f"producer={each.name}, consumer={each.consumers[0].module}" for each in layers[:_NAMED]]
+    others = [f"and {len(layers) - _NAMED} others"] if len(layers) > _NAMED else []
+    one = len(layers) == 1
+    which = "a hidden layer" if one else f"{len(layers)} hidden layers"
+    between, them = ("its producer and its consumer", "it") if one else ("producer and consumer", "them")
     return PlanError(
-        "IST: a hidden layer without a norm between its producer and its consumer: "
-        f"producer={producer}, consumer={consumer}; a subnet's sums have another size than the full network's, so put "
-        "a BatchNorm or LayerNorm between them, or pass unnormalised=True (and scaled=True where the sum joins a "
-        "residual that is normed later)"
+        f"IST: {which} without a norm between {between}: {'; '.join((*named, *others))}; a subnet's sums have another "
+        "size than the full network's, so put a BatchNorm or LayerNorm between them, or pass unnormalised=True (and "
+        "scaled=True where the sum joins a residual that is normed later), or "
+        f'unnormalised="skip" to leave {them} whole'
     )

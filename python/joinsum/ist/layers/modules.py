@@ -124,9 +124,19 @@ def own_reason(module: nn.Module) -> str | None:
 
 def is_elementwise(module: nn.Module) -> bool:
     """Whether it computes each element of its result from the one at the same place."""
+    if _drops_samples(module):
+        return True
     if isinstance(module, nn.PReLU):
         return module.num_parameters == 1 and _is_plain(module, (nn.PReLU,))
     return _is_plain(module, _ELEMENTWISE)
+
+
+def _drops_samples(module: nn.Module) -> bool:
+    """Whether it multiplies each sample by a random number, as torchvision's StochasticDepth, and the modules called
+    DropPath of timm and transformers, do."""
+    kind = type(module).__name__
+    known = kind == "StochasticDepth" or kind.endswith("DropPath")
+    return known and next(module.parameters(), None) is None
 
 
 def pools_channels_apart(module: nn.Module, spatial: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from joinsum.ist.layers.modules import as_consumer, as_follower, as_producer
+from joinsum.ist.layers.modules import as_consumer, as_follower, as_producer, is_elementwise
 
 __all__ = ["asks_size", "graphs_of", "is_number", "modules_read", "name_of", "random_states_kept"]
 
@@ -48,10 +48,16 @@ class _Tracer(fx.Tracer):
         return (
             type(module) in self._opaque
             or super().is_leaf_module(module, name)
+            or is_elementwise(module)
             or any(role(module) is not None for role in known)
         )
 
     def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if module not in (self.submodule_paths or {}):  # made in the forward pass, or kept in a list
+            if any(True for _ in module.parameters()):
+                kind = type(module).__name__
+                raise NameError(f"it calls a module that has parameters and is no submodule: kind={kind}")
+            return forward(*args, **kwargs)
         try:
             return super().call_module(module, forward, args, kwargs)
         except _Untraceable:
@@ -169,10 +175,12 @@ def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx
             try:
                 graph = _trace(module, opaque)
             except _Untraceable as error:
+                if error.kind in opaque:  # it is called with what torch.fx has no form of
+                    uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {_cause(error)}"
+                    break
                 opaque.add(error.kind)
             except Exception as error:  # of the model's own code, which has met a proxy
-                first_line = next(iter(str(error).splitlines()), type(error).__name__)
-                uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {first_line}"
+                uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {_cause(error)}"
                 break
         if graph is None:
             pending += children
@@ -184,6 +192,12 @@ def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx
             submodule = module.get_submodule(name)
             path = f"{prefix}.{name}" if prefix else name
             pending += [(f"{path}.{each}", child) for each, child in submodule.named_children()]
+
+
+def _cause(error: BaseException) -> str:
+    """The first sentence of an error, and of one that stands for another one the other's."""
+    error = error.__cause__ or error
+    return next(iter(str(error).splitlines()), type(error).__name__).partition(". ")[0]
 
 
 def modules_read(model: nn.Module, graphs: Sequence[tuple[str, fx.Graph]]) -> dict[str, str]:

@@ -285,9 +285,9 @@ class Subnets:
         return next(group for group in groups if any(each is live for each in group["params"]))
 
     def reset_states(self) -> None:
-        """Forgets the optimizer's state for cut parameters on all sites."""
+        """Forgets the optimizer's state on all sites."""
         for site in self.sites:
-            for name in self._cut:
+            for name in self._parameters:
                 if site == self.active:
                     self.optimizer.state.pop(self._tensor(name), None)
                 else:

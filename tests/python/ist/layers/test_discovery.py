@@ -516,3 +516,121 @@ def test_the_last_sum_of_transformer_layers_needs_a_norm(make: Callable[[], nn.M
     with pytest.raises(joinsum.PlanError, match=f"{names}; .*unnormalised=True"):
         find_layers(model, False, None)
     assert [layer.name for layer in find_layers(model, True, None).layers] == cut
+
+
+# --- modules that are not registered ----------------------------------------------------------------------------------
+
+RELU = nn.ReLU()
+
+
+class Unregistered(nn.Module):
+    """Calls modules that are no submodules: of Python's module, of a list, and made in the forward pass."""
+
+    def __init__(self, last: nn.Module) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.others = [last]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.others[0](self.second(nn.Dropout(0.1)(RELU(self.norm(self.first(x))))))
+
+
+class Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.up, self.norm, self.down = inner, nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.norm(self.up(self.inner(x))))
+
+
+def test_modules_that_are_not_registered_are_followed_unless_they_have_parameters() -> None:
+    plain, trained = Unregistered(nn.Softmax(1)), Unregistered(nn.Linear(3, 3))
+    assert found(plain) == {"first": (8, ["first", "norm", "second"], False)}
+    assert list(found(Around(plain))) == ["inner.first", "up"]
+    assert list(found(Around(trained))) == ["up"]
+    reason = "the model: torch.fx cannot follow its forward pass: it calls a module that has parameters and is no "
+    with pytest.raises(joinsum.PlanError, match=f"{reason}submodule: kind=Linear"):
+        find_layers(trained, False, None)
+
+
+class Asking(nn.Module):
+    """Calls a module with what torch.fx has no form of."""
+
+    class Inner(nn.Module):
+        def forward(self, x: torch.Tensor, how: object) -> torch.Tensor:
+            return x if how is None else x + 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.part = self.Inner(), Unregistered(nn.Softmax(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.part(x), how=object())
+
+
+def test_a_module_that_is_called_with_any_object_ends_the_walk() -> None:
+    assert list(found(Asking())) == ["part.first"]
+
+
+class StochasticDepth(nn.Module):
+    """As torchvision has it: torch.fx sees a function that it does not know."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keep = torch.rand(x.shape[0]) > 0.5 if self.training else torch.ones(int(x.shape[0]))
+        return x * keep[:, None]
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(6), nn.Linear(6, 12), nn.Linear(12, 6)
+        self.drop, self.last, self.head = StochasticDepth(), nn.LayerNorm(6), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.last(x + self.drop(self.down(F.gelu(self.up(self.norm(x)))))))
+
+
+def test_a_branch_of_random_depth_joins_its_residual() -> None:
+    assert found(Deep()) == {"up": (12, ["up", "down"], True)}
+
+
+# --- layers without a norm --------------------------------------------------------------------------------------------
+
+
+def test_all_layers_without_a_norm_are_named_and_may_be_left_whole() -> None:
+    widths = (nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 9), nn.BatchNorm1d(9), nn.Linear(9, 8), nn.ReLU())
+    model = nn.Sequential(*widths, nn.Linear(8, 2))
+    named = "2 hidden layers .*: producer=0, consumer=2; producer=4, consumer=6;"
+    with pytest.raises(joinsum.PlanError, match=f'{named}.*unnormalised="skip"'):
+        find_layers(model, False, None)
+    assert list(found(model, unnormalised=True)) == ["0", "2", "4"]
+    assert list(found(model, unnormalised="skip")) == ["2"]
+    uncut = find_layers(model, "skip", None).uncut
+    assert uncut["4"] == "no norm stands between them and what reads them: consumer=6"
+    with pytest.raises(joinsum.PlanError, match=r"no hidden layer can be cut.*0: no norm stands between them"):
+        find_layers(nn.Sequential(*widths[:3]), "skip", None)
+    joinsum.init(sites=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(joinsum.PlanError, match=r"a hidden layer without a norm .*: producer=0, consumer=2;"):
+        joinsum.IST(model, optimizer, layers=[("0", (), "2")], unnormalised="skip")
+    for wrong in ({"unnormalised": "no"}, {"scaled": 0.5}):
+        with pytest.raises(joinsum.PlanError, match=f"{next(iter(wrong))} is True, False or"):
+            joinsum.IST(model, optimizer, **wrong)  # type: ignore[arg-type]
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.unused, self.other = nn.Linear(4, 8), nn.Linear(4, 8), nn.ConvTranspose1d(4, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.first.weight)
+
+
+def test_where_nothing_is_cut_the_reason_of_each_module_is_given() -> None:
+    with pytest.raises(joinsum.PlanError) as why:
+        find_layers(Functional(), False, None)
+    assert "first: the forward pass reads a tensor of it itself: tensor=first.weight" in str(why.value)
+    assert "unused: the forward pass does not call it" in str(why.value)
+    assert "other: a module of this kind cannot be a producer: kind=ConvTranspose1d" in str(why.value)
