@@ -83,9 +83,8 @@ class Bundle:
     ) -> list[torch.Tensor]:
         """The blocks in which a site stores what it trains, of an array of its shape for each slice: copies."""
         blocks = self.empty_blocks(type_, chunks, site, arrays[0].device)
-        for place, array in enumerate(arrays):
-            for of_block, of_array in self._views(blocks, array, place, type_, chunks, site):
-                _copy(of_block, of_array)
+        for of_blocks, of_array in self._views(blocks, arrays, type_, chunks, site):
+            _copy(of_blocks, of_array)
         return blocks
 
     def read_blocks(
@@ -97,9 +96,8 @@ class Bundle:
         arrays: Sequence[torch.Tensor],
     ) -> None:
         """Writes the blocks of a site into an array for each slice: the inverse of `blocks`."""
-        for place, array in enumerate(arrays):
-            for of_block, of_array in self._views(blocks, array, place, type_, chunks, site):
-                _copy(of_array, of_block)
+        for of_blocks, of_array in self._views(blocks, arrays, type_, chunks, site):
+            _copy(of_array, of_blocks)
 
     def views(
         self, arrays: Sequence[torch.Tensor], type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
@@ -149,8 +147,8 @@ class Bundle:
                 shape[1 + axis] //= leading[0]
             return [leading + shape]
         shapes = []
-        for spans in self._spans(chunks, site):
-            for (_, axis), (_, extent) in zip(self.cuts, spans, strict=True):
+        for extents in itertools.product(*self._sizes(chunks, site)):
+            for (_, axis), extent in zip(self.cuts, extents, strict=True):
                 shape[1 + axis] = extent
             shapes.append(leading + shape)
         return shapes
@@ -158,30 +156,27 @@ class Bundle:
     def _views(
         self,
         blocks: Sequence[torch.Tensor],
-        array: torch.Tensor,
-        place: int,
+        arrays: Sequence[torch.Tensor],
         type_: _C.RelationType,
         chunks: Mapping[str, Chunks],
         site: int,
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Pairs of views of one shape: of each block the part that is slice number `place`, and of the slice's array
-        the part that is in the block."""
+    ) -> Iterator[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]:
+        """For each slice, views of the same shapes: of each block the part that is of the slice, and of the slice's
+        array the part that is in the block."""
         unlinked = len(_unlinked(type_))
-        if len(self.cuts) == 1:
-            ((_, axis),) = self.cuts
-            (block,) = blocks
-            if unlinked:  # [position, slice, ...]
-                own = block.select(1, place).movedim(0, axis)
-                yield own, array.view(own.shape)
-            else:
-                yield block.select(0, place), array
+        if len(self.cuts) == 2:
+            by_slice = zip(*(block.view(block.shape[unlinked:]).unbind() for block in blocks), strict=True)
+            for of_blocks, array in zip(by_slice, arrays, strict=True):
+                yield of_blocks, self._by_position(array, chunks, site, 0)
             return
-        for block, spans in zip(blocks, self._spans(chunks, site), strict=True):
-            yield block.view(block.shape[unlinked:]).select(0, place), self.tile(array, spans, 0)
+        ((_, axis),) = self.cuts
+        for own, array in zip(blocks[0].unbind(1 if unlinked else 0), arrays, strict=True):
+            part = own.movedim(0, axis) if unlinked else own  # of [position, slice, ...]
+            yield [part], [array.view(part.shape)]
 
     def tiles(self, chunks: Mapping[str, Chunks], site: int) -> int:
         """How many blocks a site trains."""
-        return 1 if len(self.cuts) == 1 else len(self._spans(chunks, site))
+        return 1 if len(self.cuts) == 1 else math.prod(len(sizes) for sizes in self._sizes(chunks, site))
 
     def by_chunk(
         self, stacked: torch.Tensor, assignments: Mapping[str, Assignment], site: int
@@ -191,25 +186,31 @@ class Bundle:
         positions = itertools.product(*(layer.chunks.positions(site) for layer in layers))
         keys = [tuple(layer.chunk[p] for layer, p in zip(layers, each, strict=True)) for each in positions]
         chunks = {layer: assignments[layer].chunks for layer, _ in self.cuts}
-        tiles = [self.tile(stacked, spans, 1) for spans in self._spans(chunks, site)]
-        return dict(zip(keys, tiles, strict=True))
+        return dict(zip(keys, self._by_position(stacked, chunks, site, 1), strict=True))
 
-    def tile(self, array: torch.Tensor, spans: Sequence[tuple[int, int]], first: int) -> torch.Tensor:
-        """The part of an array, whose axes of neurons begin at `first`, that is at these spans; a view."""
-        for (_, axis), (begin, extent) in zip(self.cuts, spans, strict=True):
-            array = array.narrow(first + axis, begin, extent)
-        return array
+    def _by_position(
+        self, array: torch.Tensor, chunks: Mapping[str, Chunks], site: int, first: int
+    ) -> list[torch.Tensor]:
+        """The parts of what a site trains, for each combination of positions that it owns, in their order; views of an
+        array whose axes of neurons begin at `first`."""
+        parts = [array]
+        for (_, axis), sizes in zip(self.cuts, self._sizes(chunks, site), strict=True):
+            parts = [each for part in parts for each in part.split_with_sizes(sizes, first + axis)]
+        return parts
 
-    def _spans(self, chunks: Mapping[str, Chunks], site: int) -> list[tuple[tuple[int, int], ...]]:
-        """For each combination of positions that a site owns, in their order, where it is among the site's neurons."""
+    def _sizes(self, chunks: Mapping[str, Chunks], site: int) -> list[list[int]]:
+        """For each layer the neurons at the positions that a site owns."""
         layers = [chunks[layer] for layer, _ in self.cuts]
-        return list(itertools.product(*([layer.span(p) for p in layer.positions(site)] for layer in layers)))
+        return [[layer.sizes[p] for p in layer.positions(site)] for layer in layers]
 
 
-def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
+def _copy(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """Copies elements. Torch transposes a matrix by tiles where the rows of the target are contiguous and neither has
     further axes of one element; elsewhere that takes twice the time, or ten times it."""
-    matrix, rows = source.squeeze(), to.squeeze()
+    if len(targets) > 1:  # of a matrix between two layers
+        torch._foreach_copy_(list(targets), list(sources))
+        return
+    matrix, rows = sources[0].squeeze(), targets[0].squeeze()
     if matrix.dim() == 2 and rows.stride(0) < rows.stride(1):
         matrix, rows = matrix.t(), rows.t()
     rows.copy_(matrix)
