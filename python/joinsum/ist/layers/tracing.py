@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import fx, nn
 from joinsum.ist.layers.modules import as_consumer, as_follower, as_producer, is_elementwise
 
 __all__ = ["asks_size", "graphs_of", "is_number", "modules_read", "name_of", "random_states_kept"]
+
+_NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 # Whether a tensor of the model has one element, in a node's `meta`.
 _NUMBER = "one element"
@@ -52,6 +55,11 @@ class _Tracer(fx.Tracer):
             or any(role(module) is not None for role in known)
         )
 
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Any, list[Any]]:
+        return super().create_args_for_root(_with_named_arguments(root_fn), is_module, concrete_args)
+
     def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if module not in (self.submodule_paths or {}):  # made in the forward pass, or kept in a list
             if any(True for _ in module.parameters()):
@@ -64,6 +72,25 @@ class _Tracer(fx.Tracer):
             raise
         except Exception as error:  # any error of the module's own code that has met a proxy
             raise _Untraceable(type(module)) from error
+
+
+def _with_named_arguments(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that passes only the arguments that have names, where a forward pass takes any number of others, as
+    those of transformers and their wrappers do: torch.fx would pass a single one for all of these."""
+    if not any(_takes_any(each) for each in (forward, inspect.unwrap(forward))):
+        return forward
+    parameters = [each for each in inspect.signature(forward).parameters.values() if each.kind in _NAMED]
+    passed = [f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters]
+    names = ", ".join(each.name for each in parameters)
+    scope: dict[str, Any] = {"_forward": forward}
+    exec(f"def named({names}): return _forward({', '.join(passed)})", scope)
+    named: Callable[..., Any] = scope["named"]
+    return named
+
+
+def _takes_any(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -634,3 +635,59 @@ def test_where_nothing_is_cut_the_reason_of_each_module_is_given() -> None:
     assert "first: the forward pass reads a tensor of it itself: tensor=first.weight" in str(why.value)
     assert "unused: the forward pass does not call it" in str(why.value)
     assert "other: a module of this kind cannot be a producer: kind=ConvTranspose1d" in str(why.value)
+
+
+# --- forward passes with any arguments --------------------------------------------------------------------------------
+
+
+def passing_all(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """As transformers wraps the forward passes of its layers."""
+
+    @functools.wraps(forward)
+    def passing(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, *args, **kwargs)
+
+    return passing
+
+
+class AnyArguments(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(6, 12), nn.LayerNorm(12), nn.Linear(12, 6)
+
+    @passing_all
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0, **kwargs: Any) -> Any:
+        return self.down(F.gelu(self.norm(self.up(x)))) * scale
+
+
+class Steps(nn.Module):
+    """What torch.fx cannot follow, so that its parts are graphs of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(AnyArguments() for _ in range(2))
+
+    def forward(self, x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        for part in self.parts:
+            x = part(x, **kwargs) if x.sum() > 0 else part(x)
+        return x
+
+
+def test_forward_passes_that_take_any_arguments_are_followed() -> None:
+    assert list(found(AnyArguments())) == ["up"]
+    assert list(found(Steps())) == ["parts.0.up", "parts.1.up"]
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "Electra"])
+def test_the_mlps_of_hugging_faces_encoders_are_cut_as_they_come(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=20, max_position_embeddings=16, embedding_size=16, **sizes
+    )
+    model = getattr(transformers, f"{kind}ForSequenceClassification")(config)
+    names = [f"{kind.lower()}.encoder.layer.{place}" for place in range(2)]
+    layers = found(model, unnormalised="skip")  # some have a classifier without a norm
+    for name in names:
+        members = [f"{name}.intermediate.dense", f"{name}.output.dense"]
+        assert layers[members[0]] == (24, members, True)
