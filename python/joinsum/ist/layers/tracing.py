@@ -66,6 +66,8 @@ class _Tracer(fx.Tracer):
                 kind = type(module).__name__
                 raise NameError(f"it calls a module that has parameters and is no submodule: kind={kind}")
             return forward(*args, **kwargs)
+        if not self.is_leaf_module(module, ""):
+            inspect.signature(module.forward).bind(*args, **kwargs)  # else it is the caller that cannot be followed
         try:
             return super().call_module(module, forward, args, kwargs)
         except _Untraceable:
@@ -76,10 +78,13 @@ class _Tracer(fx.Tracer):
 
 def _with_named_arguments(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A function that passes only the arguments that have names, where a forward pass takes any number of others, as
-    those of transformers and their wrappers do: torch.fx would pass a single one for all of these."""
-    if not any(_takes_any(each) for each in (forward, inspect.unwrap(forward))):
+    those of transformers and their wrappers do: torch.fx would pass a single one for all of these. One that has no
+    names for its inputs, as that of a wrapper, stays as it is."""
+    parameters = list(inspect.signature(forward).parameters.values())
+    takes_inputs = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    parameters = [each for each in parameters if each.kind in _NAMED]
+    if takes_inputs or len(parameters) < 2 or not (_takes_any(forward) or _takes_any(inspect.unwrap(forward))):
         return forward
-    parameters = [each for each in inspect.signature(forward).parameters.values() if each.kind in _NAMED]
     passed = [f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters]
     names = ", ".join(each.name for each in parameters)
     scope: dict[str, Any] = {"_forward": forward}

@@ -678,6 +678,40 @@ def test_forward_passes_that_take_any_arguments_are_followed() -> None:
     assert list(found(Steps())) == ["parts.0.up", "parts.1.up"]
 
 
+class Wrapper(nn.Module):
+    """Passes all that it gets, or all but the first by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 12), nn.LayerNorm(12), nn.Linear(12, 6))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*args, **kwargs)
+
+
+class NamedWrapper(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, x: torch.Tensor, **kwargs: Any) -> Any:
+        return self.inner(x, **kwargs)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(6, 12), nn.LayerNorm(12), nn.Linear(12, 6)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.down(self.norm(self.up(x * mask)))
+
+
+def test_what_a_wrapper_has_inside_is_followed() -> None:
+    assert list(found(Wrapper())) == ["inner.0"]
+    assert list(found(NamedWrapper())) == ["inner.up"]
+
+
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "Electra"])
 def test_the_mlps_of_hugging_faces_encoders_are_cut_as_they_come(kind: str) -> None:
     transformers = pytest.importorskip("transformers")
