@@ -364,11 +364,8 @@ def context() -> Context:
 def context_of(group: object | None) -> Context:
     """The current context, if it is of this process group or mesh dimension; else `init(group=group)`. Without a group
     `context()`. All ranks of the group call, and no others."""
-    if group is None:
+    if group is None or (_current is not None and _current.group is _process_group(group, _current.timeout)):
         return context()
-    of_mesh = getattr(group, "get_group", None) if getattr(group, "ndim", 0) == 1 else None
-    if _current is not None and _current.group is (of_mesh() if of_mesh is not None else group):
-        return _current
     return init(group=group)
 
 

@@ -27,7 +27,7 @@ class Hooks:
         """Acts after each step of the optimizer."""
         self._handles.append(optimizer.register_step_post_hook(act))
 
-    def refuse_saving(self, optimizer: torch.optim.Optimizer, modules: Iterable[nn.Module]) -> None:
+    def refuse_state_dicts(self, optimizer: torch.optim.Optimizer, modules: Iterable[nn.Module]) -> None:
         """Refuses to save, load or copy these, which have a subnet's tensors."""
         self._handles += [
             optimizer.register_state_dict_pre_hook(_SubnetHook()),

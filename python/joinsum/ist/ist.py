@@ -142,7 +142,7 @@ class IST:
         rounds.agree("subnets have begun")
         self._hooks.after_steps(self.optimizer, self._after_step)
         owners = {cut.name.rpartition(".")[0] for cut in self._subnets.cuts}
-        self._hooks.refuse_saving(self.optimizer, {self._model, *map(self._model.get_submodule, owners)})
+        self._hooks.refuse_state_dicts(self.optimizer, {self._model, *map(self._model.get_submodule, owners)})
         self._hooks.change_forward(self._model, self.layers, rounds.context.sites)
         self._active = True
 

@@ -61,7 +61,7 @@ class _Tracer(fx.Tracer):
         return super().create_args_for_root(_with_named_arguments(root_fn), is_module, concrete_args)
 
     def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if module not in (self.submodule_paths or {}):  # made in the forward pass, or kept in a list
+        if module not in (self.submodule_paths or {}):  # made in the forward pass, or in a list
             if any(True for _ in module.parameters()):
                 kind = type(module).__name__
                 raise NameError(f"it calls a module that has parameters and is no submodule: kind={kind}")
@@ -80,22 +80,17 @@ def _with_named_arguments(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A function that passes only the arguments that have names, where a forward pass takes any number of others, as
     those of transformers and their wrappers do: torch.fx would pass a single one for all of these. One that has no
     names for its inputs, as that of a wrapper, stays as it is."""
-    parameters = list(inspect.signature(forward).parameters.values())
-    takes_inputs = any(each.kind is each.VAR_POSITIONAL for each in parameters)
-    parameters = [each for each in parameters if each.kind in _NAMED]
-    if takes_inputs or len(parameters) < 2 or not (_takes_any(forward) or _takes_any(inspect.unwrap(forward))):
+    inner, outer = ([*inspect.signature(forward, follow_wrapped=of).parameters.values()] for of in (True, False))
+    named = [each for each in inner if each.kind in _NAMED]
+    takes_inputs = any(each.kind is each.VAR_POSITIONAL for each in inner)
+    if takes_inputs or len(named) < 2 or all(each.kind in _NAMED for each in (*inner, *outer)):
         return forward
-    passed = [f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters]
-    names = ", ".join(each.name for each in parameters)
+    passed = [f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in named]
+    names = ", ".join(each.name for each in named)
     scope: dict[str, Any] = {"_forward": forward}
-    exec(f"def named({names}): return _forward({', '.join(passed)})", scope)
-    named: Callable[..., Any] = scope["named"]
-    return named
-
-
-def _takes_any(function: Callable[..., Any]) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+    exec(f"def passing({names}): return _forward({', '.join(passed)})", scope)
+    passing: Callable[..., Any] = scope["passing"]
+    return passing
 
 
 @contextmanager
@@ -206,12 +201,10 @@ def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx
         while graph is None and type(module) not in opaque:
             try:
                 graph = _trace(module, opaque)
-            except _Untraceable as error:
-                if error.kind in opaque:  # it is called with what torch.fx has no form of
-                    uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {_cause(error)}"
-                    break
-                opaque.add(error.kind)
             except Exception as error:  # of the model's own code, which has met a proxy
+                if isinstance(error, _Untraceable) and error.kind not in opaque:
+                    opaque.add(error.kind)
+                    continue
                 uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {_cause(error)}"
                 break
         if graph is None:

@@ -132,8 +132,7 @@ class Bundle:
         elif unlinked:
             arrays = list(blocks[0].unbind())
         else:
-            ((_, axis),) = self.cuts
-            arrays = [blocks[0].narrow(1 + axis, *layers[0].span(p)) for p in layers[0].positions(site)]
+            arrays = self._by_position(blocks[0], chunks, site, 1)
         keys = itertools.product(*(layer.positions(site) for layer in layers))
         return dict(zip(keys, arrays, strict=True))
 

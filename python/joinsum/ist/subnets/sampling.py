@@ -95,11 +95,6 @@ class Chunks:
         bounds = [cut(self.neurons, self.sites, site) for site in range(self.sites + 1)]
         return self.neurons_of_sites == [end - begin for begin, end in pairwise(bounds)]
 
-    def span(self, position: int) -> tuple[int, int]:
-        """Where a position begins among the neurons of its site, and its extent."""
-        first = self.positions(self.site_of_position[position])[0]
-        return self.starts[position] - self.starts[first], self.sizes[position]
-
     def positions(self, site: int) -> range:
         """The positions that a site owns."""
         return range(cut(self.count, self.sites, site), cut(self.count, self.sites, site + 1))
