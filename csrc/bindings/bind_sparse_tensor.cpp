@@ -11,6 +11,7 @@
 #include "kernels/sparse/arrays.h"
 #include "kernels/sparse/compressed_rows.h"
 #include "sparse/tensor/elements.h"
+#include "sparse/tensor/levels.h"
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::bindings {
@@ -80,6 +81,7 @@ Tensor from_levels(Dims shape, std::vector<int64_t> axes, const std::vector<Leve
   } else {
     sparse::tensor::check(out);
   }
+  for (Level& level : out.levels) level.single = sparse::tensor::has_single_entries(level);
   return sparse::tensor::reformatted(out, out.axes, formats);
 }
 
@@ -140,13 +142,27 @@ std::optional<at::Tensor> defined_only(at::Tensor tensor) {
   return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
 }
 
+/// A B in compressed rows; or its transposed matrix, in compressed columns.
+Tensor times_sparse(const kernels::sparse::CompressedRows& a, const kernels::sparse::CompressedRows& b,
+                    bool transposed) {
+  Tensor out = a.times(b);
+  if (!transposed) return out;
+  std::swap(out.shape[0], out.shape[1]);
+  std::swap(out.axes[0], out.axes[1]);
+  return out;
+}
+
 /// Matrices in compressed rows; results are SparseTensors.
 void bind_compressed_rows(py::module_& module) {
   using kernels::sparse::CompressedRows;
   py::class_<CompressedRows>(module, "CompressedRows")
       .def(py::init([](const std::shared_ptr<Tensor>& matrix) { return CompressedRows(matrix); }), py::arg("matrix"))
-      .def_static("fits", &CompressedRows::fits, py::arg("tensor"))
-      .def_static("of_transposed", &CompressedRows::of_transposed, py::arg("matrix"), WithoutGil())
+      .def_static(
+          "of", [](const std::shared_ptr<Tensor>& matrix) { return CompressedRows::of(matrix); }, py::arg("matrix"),
+          WithoutGil())
+      .def_static(
+          "of_transposed", [](const std::shared_ptr<Tensor>& matrix) { return CompressedRows::of_transposed(matrix); },
+          py::arg("matrix"), WithoutGil())
       .def(
           "times", [](const CompressedRows& self, const at::Tensor& dense) { return defined_only(self.times(dense)); },
           py::arg("dense"), WithoutGil())
@@ -161,8 +177,7 @@ void bind_compressed_rows(py::module_& module) {
       .def("scaled_rows", &CompressedRows::scaled_rows, py::arg("factors"), WithoutGil())
       .def("scaled_columns", &CompressedRows::scaled_columns, py::arg("factors"), WithoutGil())
       .def("sampled", &CompressedRows::sampled, py::arg("x"), py::arg("y"), WithoutGil())
-      .def("times_sparse", py::overload_cast<const CompressedRows&>(&CompressedRows::times, py::const_),
-           py::arg("other"), WithoutGil())
+      .def("times_sparse", &times_sparse, py::arg("other"), py::arg("transposed") = false, WithoutGil())
       .def("expected_entries", &CompressedRows::expected_entries, py::arg("other"), WithoutGil())
       .def("times_at", &CompressedRows::times_at, py::arg("other"), py::arg("mask"), WithoutGil());
 }

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <string>
 #include <type_traits>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -16,8 +15,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/Version.h>
-#include <sys/mman.h>
 
+#include "base/arena.h"
 #include "base/check.h"
 #include "kernels/dense/dense.h"
 #include "kernels/pairs/parallel.h"
@@ -36,7 +35,8 @@ constexpr int64_t kShortRow = 64;          // rows of fewer entries, on average,
 constexpr int64_t kWorkOfThread = 65'536;  // entries that are worth a thread
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
-constexpr int64_t kProductsOfRange = int64_t{1} << 26;  // of which a range sets memory aside for all
+constexpr int64_t kEntriesOfPiece = int64_t{1} << 16;  // that a thread writes into one piece of memory
+constexpr int64_t kCachedBytes = int64_t{1} << 29;     // of freed memory
 
 /// The loops for this processor.
 template <class T, class Column>
@@ -252,17 +252,17 @@ std::vector<int64_t> products_before(const Tensor& a, const Tensor& b) {
   return before;
 }
 
-/// An uninitialized array, where it is large in huge pages: it is written once, and on one thread page faults of small
-/// pages would take as long as what is written.
-at::Tensor array_to_fill(int64_t count, at::ScalarType dtype) {
-  constexpr size_t kLarge = size_t{4} << 20;
-  const at::Tensor out = at::empty({count}, dtype);
-  if (out.nbytes() < kLarge) return out;
-  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(out.mutable_data_ptr());
-  const uintptr_t first = (begin + page - 1) / page * page;
-  madvise(reinterpret_cast<void*>(first), (begin + out.nbytes() - first) / page * page, MADV_HUGEPAGE);
-  return out;
+/// An uninitialized array in memory that earlier ones have freed: pages that are fresh from the system take up to ten
+/// times as long as what is computed into them, and threads that take some wait for each other.
+at::Tensor reused_array(int64_t count, at::ScalarType dtype) {
+  static auto* const arena = new std::shared_ptr<Arena>(Arena::make());  // memory may be freed when the program ends
+  void* const memory = (*arena)->allocate(static_cast<size_t>(count) * c10::elementSize(dtype));
+  if (memory == nullptr) return at::empty({count}, dtype);
+  const auto give_back = [](void* freed) {
+    (*arena)->free(freed);
+    (*arena)->shrink_to(kCachedBytes);
+  };
+  return at::from_blob(memory, {count}, give_back, at::TensorOptions().dtype(dtype));
 }
 
 }  // namespace
@@ -281,9 +281,9 @@ class RowProducts {
   Tensor run() const {
     const int64_t work = before_.back();
     const int64_t threads = threads_for(work);
-    const int64_t ranges = std::max(threads == 1 ? 1 : threads * kRangesOfThread, work / kProductsOfRange + 1);
+    const int64_t ranges = threads == 1 ? 1 : threads * kRangesOfThread;
     const std::vector<int64_t> ends = ends_of(before_.data(), rows_, ranges);
-    std::vector<Part> parts(ranges);
+    std::vector<std::vector<Piece>> parts(ranges);
     std::vector<int64_t> offsets(rows_ + 1);
     on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
       Row<T> row(columns_);
@@ -292,17 +292,18 @@ class RowProducts {
       }
     });
     std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
-    if (ranges == 1) return result(std::move(offsets), parts[0].columns, parts[0].values);
-    const at::Tensor columns = array_to_fill(offsets.back(), at::kLong);
-    const at::Tensor values = array_to_fill(offsets.back(), c10::CppTypeToScalarType<T>::value);
+    const at::Tensor columns = reused_array(offsets.back(), at::kLong);
+    const at::Tensor values = reused_array(offsets.back(), c10::CppTypeToScalarType<T>::value);
     on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
       for (int64_t range = begin; range < end; ++range) {
-        const int64_t first = offsets[ends[range]];
-        const Part& own = parts[range];
-        const int64_t count = own.columns.numel();
-        std::copy_n(own.columns.template const_data_ptr<int64_t>(), count, columns.mutable_data_ptr<int64_t>() + first);
-        std::copy_n(own.values.template const_data_ptr<T>(), count, values.mutable_data_ptr<T>() + first);
-        parts[range] = {};
+        int64_t first = offsets[ends[range]];
+        for (const Piece& piece : parts[range]) {
+          std::copy_n(piece.columns.template const_data_ptr<int64_t>(), piece.count,
+                      columns.mutable_data_ptr<int64_t>() + first);
+          std::copy_n(piece.values.template const_data_ptr<T>(), piece.count, values.mutable_data_ptr<T>() + first);
+          first += piece.count;
+        }
+        parts[range].clear();
       }
     });
     return result(std::move(offsets), columns, values);
@@ -349,9 +350,11 @@ class RowProducts {
   }
 
  private:
-  struct Part {
+  /// Entries of whole rows, in order.
+  struct Piece {
     at::Tensor columns;
     at::Tensor values;
+    int64_t count = 0;
   };
 
   template <class Run>
@@ -361,30 +364,34 @@ class RowProducts {
   }
 
   /// The rows `begin` to `end`; notes how many elements each has.
-  Part part(int64_t begin, int64_t end, Row<T>& row, int64_t* counts) const {
-    // Pages that are not written take no memory.
-    const auto most = static_cast<int64_t>(std::min(static_cast<double>(before_[end] - before_[begin]),
-                                                    static_cast<double>(end - begin) * static_cast<double>(columns_)));
-    Part out{array_to_fill(most, at::kLong), array_to_fill(most, c10::CppTypeToScalarType<T>::value)};
-    auto* columns = out.columns.template mutable_data_ptr<int64_t>();
-    auto* values = out.values.template mutable_data_ptr<T>();
-    int64_t at = 0;
+  std::vector<Piece> part(int64_t begin, int64_t end, Row<T>& row, int64_t* counts) const {
+    constexpr at::ScalarType kValues = c10::CppTypeToScalarType<T>::value;
+    std::vector<Piece> out;
+    int64_t room = 0;
     for (int64_t r = begin; r < end; ++r) {
-      const int64_t first = at;
+      const int64_t most = std::min(before_[r + 1] - before_[r], columns_);
+      if (out.empty() || out.back().count + most > room) {
+        room = std::max(most, kEntriesOfPiece);
+        out.push_back({reused_array(room, at::kLong), reused_array(room, kValues)});
+      }
+      Piece& piece = out.back();
+      auto* columns = piece.columns.template mutable_data_ptr<int64_t>();
+      auto* values = piece.values.template mutable_data_ptr<T>();
+      int64_t at = piece.count;
       const auto take = [&](int64_t column, T sum) {
         columns[at] = column;
         values[at++] = sum;
       };
-      if ((before_[r + 1] - before_[r]) * kManyOfColumns >= columns_) {
+      if (most * kManyOfColumns >= columns_) {
         each_product(r, [&](int64_t column, T a, T b) { row.add_to_many(column, a * b); });
         row.drain_many(take);
       } else {
         each_product(r, [&](int64_t column, T a, T b) { row.add_to_few(column, a * b); });
         row.drain_few(take);
       }
-      counts[r] = at - first;
+      counts[r] = at - std::exchange(piece.count, at);
     }
-    return {out.columns.narrow(0, 0, at), out.values.narrow(0, 0, at)};
+    return out;
   }
 
   template <class Visit>
@@ -424,23 +431,31 @@ bool is_compressed(const Tensor& tensor) {
 }
 
 const std::vector<int64_t> kByRows = {0, 1};
+const std::vector<int64_t> kByColumns = {1, 0};
+
+Tensor compressed(const Tensor& matrix, const std::vector<int64_t>& axes) {
+  return joinsum::sparse::tensor::reformatted(matrix, axes, {LevelFormat::kDense, LevelFormat::kSortedList});
+}
 
 }  // namespace
 
-bool CompressedRows::fits(const Tensor& tensor) { return is_compressed(tensor) && tensor.axes == kByRows; }
+std::optional<CompressedRows> CompressedRows::of(const Matrix& matrix) {
+  if (!is_compressed(*matrix)) return std::nullopt;
+  if (matrix->axes == kByRows) return CompressedRows(matrix);
+  return CompressedRows(std::make_shared<const Tensor>(compressed(*matrix, kByRows)));
+}
 
-std::optional<CompressedRows> CompressedRows::of_transposed(const Tensor& matrix) {
-  if (!is_compressed(matrix)) return std::nullopt;
-  Tensor by_columns = matrix.axes == kByRows ? joinsum::sparse::tensor::reformatted(
-                                                   matrix, {1, 0}, {LevelFormat::kDense, LevelFormat::kSortedList})
-                                             : matrix;
+std::optional<CompressedRows> CompressedRows::of_transposed(const Matrix& matrix) {
+  if (!is_compressed(*matrix)) return std::nullopt;
+  Tensor by_columns = matrix->axes == kByRows ? compressed(*matrix, kByColumns) : *matrix;
   std::swap(by_columns.shape[0], by_columns.shape[1]);
   by_columns.axes = kByRows;
   return CompressedRows(std::make_shared<const Tensor>(std::move(by_columns)));
 }
 
 CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
-  JOINSUM_USER_CHECK(fits(*matrix_), "einsum: no matrix in compressed rows with fill 0: shape=", matrix_->shape,
+  JOINSUM_USER_CHECK(is_compressed(*matrix_) && matrix_->axes == kByRows,
+                     "einsum: no matrix in compressed rows with fill 0: shape=", matrix_->shape,
                      ", dtype=", name_of(matrix_->dtype()));
   rows_ = matrix_->shape[0];
   columns_ = matrix_->shape[1];

@@ -18,13 +18,12 @@ class CompressedRows {
   using Matrix = std::shared_ptr<const joinsum::sparse::tensor::Tensor>;
   using Result = joinsum::sparse::tensor::Tensor;
 
-  /// Whether a tensor is such a matrix.
-  static bool fits(const joinsum::sparse::tensor::Tensor& tensor);
   /// Raises PlanError for another tensor.
   explicit CompressedRows(Matrix matrix);
-  /// The rows of the transposed matrix, of one in compressed columns, whose arrays it shares, or in compressed rows.
-  /// Nothing of another tensor.
-  static std::optional<CompressedRows> of_transposed(const joinsum::sparse::tensor::Tensor& matrix);
+  /// The rows of a matrix in compressed rows, whose arrays it shares, or columns, and those of the transposed matrix,
+  /// which shares compressed columns. Nothing of another tensor.
+  static std::optional<CompressedRows> of(const Matrix& matrix);
+  static std::optional<CompressedRows> of_transposed(const Matrix& matrix);
 
   /// A x, or A X; an undefined tensor for operands that it does not take: of another dtype or shape, not on the CPU, in
   /// autograd, or of a kind that torch's dispatcher has to see.

@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "runtime/storage/arena.h"
+#include "base/arena.h"
 #include "runtime/storage/block.h"
 
 namespace joinsum::runtime::storage {

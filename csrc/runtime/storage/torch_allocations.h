@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "runtime/storage/arena.h"
+#include "base/arena.h"
 
 namespace joinsum::runtime::storage {
 

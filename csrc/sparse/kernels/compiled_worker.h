@@ -54,7 +54,8 @@ class CompiledWorker final : public RangeWorker<T> {
             .stored = view.stored,
             .slots = view.slots,
             .parents = view.parents,
-            .mask = view.mask};
+            .mask = view.mask,
+            .single = view.single};
   }
 
   void set_elements() {

@@ -27,6 +27,7 @@ struct GeneratedLevel {
   const int64_t* slots = nullptr;
   const int64_t* parents = nullptr;
   uint64_t mask = 0;
+  bool single = false;
 };
 
 /// The arguments of a generated function.

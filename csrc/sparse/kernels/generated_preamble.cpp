@@ -16,6 +16,11 @@ const std::string& generated_preamble() {
                                           const int64_t* slots;
                                           const int64_t* parents;
                                           uint64_t mask;
+                                          bool single;
+
+                                          // Where the entries of a fiber begin in a list; those of the one before end
+                                          // there.
+                                          int64_t begin(int64_t fiber) const { return single ? fiber : offsets[fiber]; }
                                         };
 
                                         struct Call {
@@ -86,8 +91,8 @@ const std::string& generated_preamble() {
                                           int64_t end = 0;
                                           Search(const Level& level, int64_t fiber) {
                                             if (fiber < 0) return;
-                                            at = level.offsets[fiber];
-                                            end = level.offsets[fiber + 1];
+                                            at = level.begin(fiber);
+                                            end = level.begin(fiber + 1);
                                           }
                                           int64_t find(const Level& level, int64_t coordinate) {
                                             at = gallop(level.coordinates, at, end, coordinate);
@@ -102,8 +107,8 @@ const std::string& generated_preamble() {
                                           int64_t end = 0;
                                           ListWalk(const Level& level, int64_t fiber, int64_t lower, int64_t upper) {
                                             if (fiber < 0) return;
-                                            entry = level.offsets[fiber];
-                                            end = level.offsets[fiber + 1];
+                                            entry = level.begin(fiber);
+                                            end = level.begin(fiber + 1);
                                             if (lower > 0) entry = lower_bound(level.coordinates, entry, end, lower);
                                             if (upper < level.size) end = lower_bound(level.coordinates, entry, end, upper);
                                             if (entry < end) coordinate = level.coordinates[entry];

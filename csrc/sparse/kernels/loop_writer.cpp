@@ -95,7 +95,7 @@ void KernelWriter::open_list(int64_t depth, int64_t walker) {
     open("for (int64_t " + p + " = " + walk + ".entry; " + p + " < " + walk + ".end; ++" + p + ")");
   } else {
     const std::string f = above(walker, depth);
-    open("for (int64_t " + p + " = " + a + ".offsets[" + f + "], end = " + a + ".offsets[" + f + " + 1]; " + p +
+    open("for (int64_t " + p + " = " + a + ".begin(" + f + "), end = " + a + ".begin(" + f + " + 1); " + p +
          " < end; ++" + p + ")");
   }
   line("const int64_t i" + number(depth) + " = " + a + ".coordinates[" + p + "];");

@@ -51,8 +51,8 @@ class ProductBody {
     const bool follows = participants().size() == 2;
     const int64_t second = follows ? positions[participants()[1].above] * level.size : 0;
     if (level.lists()) {
-      int64_t begin = level.offsets[fiber];
-      int64_t end = level.offsets[fiber + 1];
+      int64_t begin = level.begin(fiber);
+      int64_t end = level.begin(fiber + 1);
       if (lower > 0 || upper < level.size) {
         nest::Walk walk;
         walk.start(level, fiber, lower, upper);

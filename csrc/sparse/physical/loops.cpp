@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "sparse/tensor/fills.h"
+
 namespace joinsum::sparse::physical {
 namespace {
 

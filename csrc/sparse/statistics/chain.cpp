@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "sparse/statistics/statistics.h"
+#include "sparse/tensor/levels.h"
 
 namespace joinsum::sparse::statistics {
 namespace {
@@ -256,15 +257,10 @@ struct ElementsBelow {
 
   /// Those below the lists of a level, by those below its entries.
   ElementsBelow above(const tensor::Level& level) const {
-    const tensor::Array<int64_t>& offsets = level.offsets;
-    if (begins == nullptr) {
-      int64_t differs = 0;
-      for (int64_t list = 0; list < offsets.size(); ++list) differs |= offsets[list] ^ list;
-      return {differs == 0 ? nullptr : offsets.data()};
-    }
+    if (begins == nullptr) return {tensor::has_single_entries(level) ? nullptr : level.offsets.data()};
     ElementsBelow out;
-    out.own.reserve(offsets.size());
-    for (const int64_t offset : offsets) out.own.push_back(begins[offset]);
+    out.own.reserve(level.offsets.size());
+    for (const int64_t offset : level.offsets) out.own.push_back(begins[offset]);
     out.begins = out.own.data();
     return out;
   }

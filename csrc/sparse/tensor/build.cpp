@@ -62,10 +62,12 @@ class LevelBuilder {
     if (last) coordinates.reserve(elements_.count);
     const int64_t* column = elements_.columns.data[level_].data();
     int64_t fiber = -1;
+    int64_t filled = 0;  // fibers that have an entry
     int64_t coordinate = -1;
     for (int64_t e = 0; e < elements_.count; ++e) {
       const int64_t here = column[elements_.place(e)];
       if (fiber_[e] != fiber || here != coordinate) {
+        filled += int64_t{fiber_[e] != fiber};
         fiber = fiber_[e];
         coordinate = here;
         coordinates.push_back(here);
@@ -74,11 +76,13 @@ class LevelBuilder {
       if (!last) fiber_[e] = static_cast<int64_t>(coordinates.size()) - 1;
     }
     std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
-    fibers_ = static_cast<int64_t>(coordinates.size());
+    const bool single = filled == fibers_ && std::ssize(coordinates) == fibers_;
+    fibers_ = std::ssize(coordinates);
     return {.format = LevelFormat::kSortedList,
             .size = elements_.columns.sizes[level_],
             .offsets = std::move(offsets),
-            .coordinates = std::move(coordinates)};
+            .coordinates = std::move(coordinates),
+            .single = single};
   }
 
   const DistinctElements& elements_;

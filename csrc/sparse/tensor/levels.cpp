@@ -19,6 +19,16 @@ uint64_t slots_of(int64_t entries) { return std::bit_ceil(static_cast<uint64_t>(
 
 }  // namespace
 
+bool has_single_entries(const Level& level) {
+  if (level.single) return true;
+  const Array<int64_t>& offsets = level.offsets;
+  if (!lists_coordinates(level.format) || offsets.size() != level.coordinates.size() + 1) return false;
+  for (int64_t fiber = 0; fiber < offsets.size(); ++fiber) {
+    if (offsets[fiber] != fiber) return false;
+  }
+  return true;
+}
+
 void check_order(const Dims& shape, const std::vector<int64_t>& axes, int64_t formats) {
   for (size_t a = 0; a < shape.size(); ++a) {
     JOINSUM_USER_CHECK(shape[a] >= 0, "sparse tensor: negative size: axis=", a, ", shape=", shape);

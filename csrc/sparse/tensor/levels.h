@@ -12,6 +12,9 @@ inline bool lists_coordinates(LevelFormat format) {
   return format == LevelFormat::kSortedList || format == LevelFormat::kHash;
 }
 
+/// Whether a level lists one coordinate in each fiber.
+bool has_single_entries(const Level& level);
+
 /// Raises PlanError unless extents are not negative, `axes` is a permutation of them and there is a format for each.
 void check_order(const Dims& shape, const std::vector<int64_t>& axes, int64_t formats);
 

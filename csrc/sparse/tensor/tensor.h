@@ -102,6 +102,7 @@ struct Level {
   Array<int64_t> coordinates;              ///< sorted list and hash: ascending in each fiber
   Array<uint8_t> stored;                   ///< bytemap: fibers × size
   std::shared_ptr<const HashTable> table;  ///< hash
+  bool single = false;                     ///< known to have one entry in each fiber, so that offsets are 0, 1, 2, ...
 
   /// Entries of the level for this number of fibers.
   int64_t entries(int64_t fibers) const;

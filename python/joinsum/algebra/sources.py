@@ -16,6 +16,7 @@ from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
+from joinsum.sparse.conversions import compressed_indices
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = [
@@ -137,7 +138,7 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
     """The entries in row-major order, as blocks store them: a coalesced `torch.sparse_coo` tensor without dense axes.
 
-    Raises PlanError for another fill than 0, and where the tensor is in autograd.
+    Raises PlanError for another fill than 0, for indices that are malformed, and where the tensor is in autograd.
     """
     if x.requires_grad:
         remedy = "x.with_values(values.detach())" if isinstance(x, SparseTensor) else "x.detach()"
@@ -147,10 +148,26 @@ def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
     dtype_name(who, x.dtype)
     if math.prod(x.shape) >= 2**63:
         raise PlanError(f"{who}: a tensor of 2^63 elements or more: shape={shape_text(x)}")
-    coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).detach().coalesce()
+    x = _well_formed(who, x.detach())
+    coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).coalesce()
     if coo.dense_dim() > 0:
         raise PlanError(f"{who}: a sparse tensor has no dense axes here: dense axes={coo.dense_dim()}")
     return coo
+
+
+def _well_formed(who: str, x: torch.Tensor) -> torch.Tensor:
+    """The same sparse tensor, whose indices have been checked."""
+    try:
+        if x.layout is torch.sparse_coo:
+            return torch.sparse_coo_tensor(
+                x._indices(), x._values(), x.shape, is_coalesced=x.is_coalesced(), check_invariants=True
+            )
+        return torch.sparse_compressed_tensor(
+            *compressed_indices(x), x.values(), x.shape, layout=x.layout, check_invariants=True
+        )
+    except RuntimeError as error:
+        SparseTensor.from_torch(x)  # names the place of most mistakes
+        raise PlanError(f"{who}: a malformed sparse tensor: layout={x.layout}, torch says: {error}") from error
 
 
 def sparse_source(x: SparseTensor | torch.Tensor, parts: object, place: Place | None, balance: str) -> TensorSource:

@@ -29,6 +29,9 @@ _DENSE = 0.5
 
 _FLOATS = (torch.float32, torch.float64)
 
+# Formats of a sparse vector, or of one made of it.
+_VECTORS = ("sparse", "coo", "sorted_list", "dense")
+
 _LETTERS = "klmnopqrstuvwxyz"
 
 Operand = SparseTensor | torch.Tensor
@@ -66,14 +69,28 @@ def by_rows(
     """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows or columns. As a
     dense tensor: its product with one dense operand along one label, of any dtype but uint8; of floats also its sums,
     and sums of A B at the entries of a third matrix. In compressed rows, of floats: A with scaled rows or columns; A
-    multiplied by X Yᵀ element by element; with other such matrices A B, and A B at the entries of a third one. None for
-    anything else."""
+    multiplied by X Yᵀ element by element; with other such matrices A B, and A B at the entries of a third one. In
+    compressed columns A B, and as a list A's product with a sparse vector. None for anything else.
+
+    out_format   "dense", levels, or "sparse": compressed rows or columns, or a list, as the operands have them
+    """
+    if dtype in _FLOATS and _are_vector_and_matrix(labels, operands):
+        with_vector = _product_with_vector(labels, result, operands, out_format == "dense")
+        return with_vector if out_format in _VECTORS else None
     case = _case(labels, result, dtype, operands)
     if case is None:
         return None
     if dtype not in _FLOATS:
         return _dense(case) if out_format == "dense" and sum(case.sparse) == 1 and len(case.sparse) == 2 else None
-    return _dense(case) if out_format == "dense" else _in_rows(case) if out_format == "csr" else None
+    if out_format == "dense":
+        return _dense(case)
+    if len(operands) == 2 and all(case.sparse) and out_format in ("csr", "csc", "sparse"):
+        return _product_of_two(case, out_format == "csc" or (out_format == "sparse" and _are_by_columns(operands)))
+    return _in_rows(case) if out_format in ("csr", "sparse") else None
+
+
+def _are_by_columns(operands: Sequence[Operand]) -> bool:
+    return all(isinstance(operand, SparseTensor) and operand.order == (1, 0) for operand in operands)
 
 
 def _case(
@@ -86,8 +103,8 @@ def _case(
     assert isinstance(matrix, SparseTensor)
     if len(own) != 2 or own[0] == own[1]:
         return None
-    by_columns = matrix.rows is None
-    if by_columns and (matrix.order != (1, 0) or matrix.columns is None):
+    by_columns = matrix.order == (1, 0)
+    if (matrix.columns if by_columns else matrix.rows) is None:
         return None
     if len({label for each in [*labels, result] for label in each}) > len(_LETTERS):
         return None
@@ -172,8 +189,8 @@ def _applied(sums: Callable[[_C.CompressedRows], torch.Tensor], rows: _C.Compres
 
 
 def _in_rows(case: _Case) -> Call | None:
-    if len(case.sparse) > 1 and all(case.sparse):
-        return _product_of_two(case) if len(case.sparse) == 2 else _product_at_entries(case)
+    if len(case.sparse) == 3 and all(case.sparse):
+        return _product_at_entries(case)
     if sum(case.sparse) > 1 or case.result != "ij" or case.texts[case.place] != "ij":
         return None
     place = case.place
@@ -233,14 +250,70 @@ def _factors(texts: Sequence[str], places: Sequence[int], result: str) -> tuple[
     return None
 
 
-def _product_of_two(case: _Case) -> Call | None:
-    factors = _factors(case.texts, (0, 1), case.result)
+def _factors_of_two(case: _Case, by_columns: bool) -> tuple[_Factor, _Factor] | None:
+    """Those of the product, or of the transposed one."""
+    return _factors(case.texts, (0, 1), case.result[::-1] if by_columns else case.result)
+
+
+def _product_of_two(case: _Case, by_columns: bool) -> Call | None:
+    factors = _factors_of_two(case, by_columns)
     if factors is None:
         return None
 
     def product(given: Sequence[Operand]) -> SparseTensor | None:
         left, right = (each.rows(given) for each in factors)
-        return None if left is None or right is None else _wrapped(left.times_sparse(right))
+        return None if left is None or right is None else _wrapped(left.times_sparse(right, by_columns))
+
+    return product
+
+
+def _row_of(x: Operand) -> _C.CompressedRows | None:
+    """A sparse vector as a matrix of one row; None of another tensor."""
+    if not isinstance(x, SparseTensor) or x.levels != ("sorted_list",) or x.fill != 0:
+        return None
+    (_, offsets, coordinates, _), values = x.handle.levels[0], x.handle.values
+    levels: list[_C.SparseLevelArrays] = [("dense", None, None, None), ("sorted_list", offsets, coordinates, None)]
+    return _C.CompressedRows(_C.SparseTensor.from_levels([1, len(x)], [0, 1], levels, values, 0.0, None))
+
+
+def _vector_of(row: _C.SparseTensor) -> SparseTensor:
+    """The list of a matrix of one row."""
+    _, offsets, coordinates, _ = row.levels[1]
+    levels: list[_C.SparseLevelArrays] = [("sorted_list", offsets, coordinates, None)]
+    return _wrapped(_C.SparseTensor.from_levels([row.shape[1]], [0], levels, row.values, 0.0, None))
+
+
+def _are_vector_and_matrix(labels: Sequence[Sequence[str]], operands: Sequence[Operand]) -> bool:
+    """Whether both are sparse."""
+    return sorted(map(len, labels)) == [1, 2] and all(isinstance(x, SparseTensor) for x in operands)
+
+
+def _vector_and_matrix(
+    labels: Sequence[Sequence[str]], result: Sequence[str], operands: Sequence[Operand]
+) -> tuple[int, _Factor] | None:
+    """The place of a sparse vector, and the matrix whose rows it is multiplied by."""
+    vector = 0 if len(labels[0]) == 1 else 1
+    along, own = labels[vector][0], labels[1 - vector]
+    if along not in own or set(own) - {along} != set(result) or len(result) != 1:
+        return None
+    same = operands[0].dtype is operands[1].dtype
+    return (vector, _Factor(1 - vector, own[0] != along)) if same else None
+
+
+def _product_with_vector(
+    labels: Sequence[Sequence[str]], result: Sequence[str], operands: Sequence[Operand], dense: bool
+) -> Call | None:
+    found = _vector_and_matrix(labels, result, operands)
+    if found is None:
+        return None
+    vector, matrix = found
+
+    def product(given: Sequence[Operand]) -> SparseTensor | torch.Tensor | None:
+        row, rows = _row_of(given[vector]), matrix.rows(given)
+        if row is None or rows is None:
+            return None
+        made = _vector_of(row.times_sparse(rows))
+        return made.to_dense() if dense else made
 
     return product
 
@@ -248,14 +321,26 @@ def _product_of_two(case: _Case) -> Call | None:
 def has_few_elements(
     labels: Sequence[Sequence[str]], result: Sequence[str], dtype: torch.dtype, operands: Sequence[Operand]
 ) -> bool:
-    """Whether the product of two sparse matrices is expected to be no dense matrix."""
-    case = _case(labels, result, dtype, operands) if dtype in _FLOATS else None
-    factors = None if case is None or len(case.texts) != 2 else _factors(case.texts, (0, 1), case.result)
-    left, right = (None, None) if factors is None else (each.rows(operands) for each in factors)
-    if factors is None or left is None or right is None:
+    """Whether the product of two sparse matrices, or of one with a sparse vector, is expected to be no dense tensor."""
+    if dtype not in _FLOATS or len(operands) != 2:
         return False
-    shapes = [operands[each.place].shape[:: -1 if each.transposed else 1] for each in factors]
-    return left.expected_entries(right) <= _DENSE * shapes[0][0] * shapes[1][1]
+    left: _C.CompressedRows | None
+    right: _C.CompressedRows | None
+    if _are_vector_and_matrix(labels, operands):
+        found = _vector_and_matrix(labels, result, operands)
+        left, right = (None, None) if found is None else (_row_of(operands[found[0]]), found[1].rows(operands))
+    else:
+        case = _case(labels, result, dtype, operands)
+        factors = None if case is None else _factors_of_two(case, _are_by_columns(operands))
+        left, right = (None, None) if factors is None else (each.rows(operands) for each in factors)
+    if left is None or right is None:
+        return False
+    extents = {
+        label: extent
+        for own, x in zip(labels, operands, strict=True)
+        for label, extent in zip(own, x.shape, strict=True)
+    }
+    return left.expected_entries(right) <= _DENSE * math.prod(extents[label] for label in result)
 
 
 def _at_entries(texts: Sequence[str], mask: int, wanted: str) -> tuple[_Factor, _Factor, _Factor] | None:

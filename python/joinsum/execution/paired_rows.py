@@ -103,10 +103,10 @@ def _item_of(labels: tuple[str, ...], place: int, operand: Operand) -> _Item | N
         return _Item(labels, place) if plain else None
     if len(labels) != 2:
         return None
-    if operand.rows is not None:
-        return _Item(labels, place, max(operand.nnz, 1))
-    by_columns = operand.order == (1, 0) and operand.columns is not None
-    return _Item(labels, place, max(operand.nnz, 1), turned=True) if by_columns else None
+    turned = operand.order == (1, 0)
+    if (operand.columns if turned else operand.rows) is None:
+        return None
+    return _Item(labels, place, max(operand.nnz, 1), turned)
 
 
 def _seconds(steps: Steps) -> float:

@@ -79,6 +79,11 @@ class _PlannedQuery:
         return all(level == "dense" for level in self._data["physical"][-1]["formats"])
 
     @property
+    def has_lists(self) -> bool:
+        """Whether a level of the result lists coordinates; others have a place for each."""
+        return any(level in ("sorted_list", "hash") for level in self._data["physical"][-1]["formats"])
+
+    @property
     def iterations(self) -> float:
         """Of the innermost loops of all kernels, as estimated."""
         return sum(kernel["iterations"][-1] if kernel["iterations"] else 1.0 for kernel in self._data["physical"])
@@ -205,7 +210,8 @@ class SparseCall:
 
     def again(self) -> Call:
         """What computes the call for other operands of the same traits, without gradients, on one site."""
-        planned, out_format, operations = self.planned, self.out_format, self.read.operations
+        planned, operations = self.planned, self.read.operations
+        out_format = "dense" if self.gives_dense(recorded=False) else self.out_format
         gives_truths = self.read.gives_truths
         fill = neutral_fill(self.read, self.given)
 
@@ -276,8 +282,12 @@ class SparseCall:
         return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
 
     def gives_dense(self, recorded: bool) -> bool:
-        """Whether the result is a dense tensor, also in autograd."""
-        return self.out_format == "dense" or (self.out_format == "auto" and (recorded or self.planned.gives_dense))
+        """Whether the result is a dense tensor, also in autograd; beside dense operands it is one, too, where its
+        levels have a place for each element anyway."""
+        if self.out_format != "auto":
+            return self.out_format == "dense"
+        beside = any(isinstance(x, torch.Tensor) and x.layout is torch.strided for x in self.given)
+        return recorded or self.planned.gives_dense or (beside and not self.planned.has_lists)
 
     def query_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:
         """How the sites divide its queries; None of one site, and where each process computes all."""

@@ -212,7 +212,7 @@ def sparse_einsum(
             call.planned.check_not_densified(call.operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         remember_for_traits(current, texts, operands, call.again())
-    return formatted(call.run(), read.gives_truths, out_format)
+    return formatted(call.run(), read.gives_truths, "dense" if call.gives_dense(recorded=False) else out_format)
 
 
 def plan_sparse_einsum(
@@ -301,10 +301,12 @@ def _ways_by_rows(
     """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair. The call is planned
     where `_is_planned_first` says so."""
     case = read.labels, read.result, read.dtype, operands
-    gives_dense = out_format == "dense" or (out_format == "auto" and call is not None and call.planned.gives_dense)
-    found = by_rows(*case, "dense" if gives_dense else out_format)
-    if found is None and out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands):
-        found = by_rows(*case, "csr") if len(operands) != 2 or has_few_elements(*case) else None
+    gives_dense = out_format == "dense" if call is None else call.gives_dense(recorded=False)
+    sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
+    sparse = sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
+    found = by_rows(*case, "sparse") if sparse else None
+    if found is None:
+        found = by_rows(*case, "dense" if gives_dense else out_format)
     if found is not None:
         yield _Way("compressed rows", found, remember)
     if gives_dense and call is not None:

@@ -24,6 +24,7 @@ from joinsum.sparse.spellings import levels_of
 
 __all__ = [
     "compressed",
+    "compressed_indices",
     "from_coordinates",
     "from_edges",
     "from_torch",
@@ -191,7 +192,8 @@ def _of_coo(who: str, tensor: torch.Tensor) -> _C.SparseTensor:
     )
 
 
-def _compressed_arrays(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def compressed_indices(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets and indices of a CSR, CSC, BSR or BSC tensor, as torch has them."""
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices()
     return tensor.ccol_indices(), tensor.row_indices()
@@ -201,7 +203,7 @@ def _of_compressed(who: str, tensor: torch.Tensor) -> _C.SparseTensor:
     """A CSR, CSC, BSR or BSC tensor; that of blocks has the block's axes as its last two."""
     by_columns = tensor.layout in (torch.sparse_csc, torch.sparse_bsc)
     blocked = tensor.layout in (torch.sparse_bsr, torch.sparse_bsc)
-    given_offsets, given_indices = _compressed_arrays(tensor)
+    given_offsets, given_indices = compressed_indices(tensor)
     offsets = indices_of(who, "offsets", given_offsets)
     indices = indices_of(who, "indices", given_indices)
     values = values_of(who, "values", tensor.values())

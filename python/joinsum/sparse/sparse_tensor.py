@@ -217,16 +217,17 @@ class SparseTensor:
 
     @property
     def rows(self) -> _C.CompressedRows | None:
-        """The core's products of matrices in compressed rows, of fill 0 and any dtype but `uint8`; None of others."""
+        """The core's products of matrices in compressed rows or columns, of fill 0 and any dtype but `uint8`; None of
+        others."""
         handle = self.handle
         if self._rows is False:
-            self._rows = _C.CompressedRows(handle) if _C.CompressedRows.fits(handle) else None
+            self._rows = _C.CompressedRows.of(handle)
         assert not isinstance(self._rows, bool)
         return self._rows
 
     @property
     def columns(self) -> _C.CompressedRows | None:
-        """The same of the transposed matrix, of matrices in compressed columns or rows."""
+        """The same of the transposed matrix."""
         handle = self.handle
         if self._columns is False:
             self._columns = _C.CompressedRows.of_transposed(handle)

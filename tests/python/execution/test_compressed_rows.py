@@ -157,6 +157,77 @@ def test_products_of_sparse_matrices(equation: str, levels: tuple[str, ...]) -> 
             assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), out_format
 
 
+@pytest.mark.parametrize("out_format", ["csr", "csc"])
+@pytest.mark.parametrize("levels", [("csr", "csr"), ("csc", "csc"), ("csr", "csc"), ("csc", "csr")])
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,jk->ki", "ji,jk->ik", "ij,kj->ki"])
+def test_products_of_sparse_matrices_in_rows_or_columns(
+    equation: str, levels: tuple[str, str], out_format: str
+) -> None:
+    extents = {"i": 8, "j": 5, "k": 6}
+    dense = [
+        random_dense(number, *(extents[label] for label in text), density=0.3, dtype=torch.float64)
+        for number, text in enumerate(equation.split("->")[0].split(","))
+    ]
+    operands = [SparseTensor.from_torch(x, levels=own) for x, own in zip(dense, levels, strict=True)]
+    assert joinsum.einsum_plan(equation, *operands, out_format=out_format).tried_first == "compressed rows"
+    for _ in range(2):
+        got = joinsum.einsum(equation, *operands, out_format=out_format)
+        assert isinstance(got, SparseTensor)
+        assert (got.levels, got.order) == (("dense", "sorted_list"), (0, 1) if out_format == "csr" else (1, 0))
+        assert torch.equal(got.to_dense(), torch.einsum(equation, *dense))
+
+
+def test_a_product_of_compressed_columns_has_compressed_columns() -> None:
+    x = SparseTensor.from_torch(random_dense(0, 60, 60, density=0.02, dtype=torch.float64), levels="csc")
+    got = joinsum.einsum("ij,jk->ik", x, x)
+    assert isinstance(got, SparseTensor)
+    assert got.order == (1, 0)
+    assert torch.equal(got.to_dense(), x.to_dense() @ x.to_dense())
+
+
+@pytest.mark.parametrize("out_format", ["auto", "coo", "sorted_list", "dense", "hash", "bytemap"])
+@pytest.mark.parametrize("levels", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("equation", ["i,ij->j", "ij,i->j", "j,ij->i", "ij,j->i"])
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.9])
+def test_products_of_a_sparse_vector_and_a_matrix(equation: str, levels: str, out_format: str, density: float) -> None:
+    for seed, (rows, columns) in enumerate([(40, 30), (1, 5), (0, 3), (3, 0)]):
+        matrix = random_dense(seed, rows, columns, density=0.2, dtype=torch.float64)
+        along = rows if equation in ("i,ij->j", "ij,i->j") else columns
+        vector = random_dense(seed + 10, along, density=density, dtype=torch.float64)
+        dense = [vector, matrix] if equation.index(",") == 1 else [matrix, vector]
+        operands = [SparseTensor.from_torch(x, levels=levels if x.dim() == 2 else "sorted_list") for x in dense]
+        for _ in range(2):
+            got = joinsum.einsum(equation, *operands, out_format=out_format)
+            assert torch.equal(dense_of(got), torch.einsum(equation, *dense))
+            if out_format not in ("auto", "dense"):
+                assert isinstance(got, SparseTensor)
+                assert got.levels == ("sorted_list" if out_format == "coo" else out_format,)
+
+
+def test_a_product_with_a_sparse_vector_visits_the_rows_of_its_entries() -> None:
+    matrix = SparseTensor.from_torch(random_dense(0, 50, 40, density=0.1, dtype=torch.float64), levels="csr")
+    vector = SparseTensor.from_coordinates([[3, 30]], torch.tensor([2.0, -1.0], dtype=torch.float64), (50,))
+    assert joinsum.einsum_plan("i,ij->j", vector, matrix).tried_first == "compressed rows"
+    got = joinsum.einsum("i,ij->j", vector, matrix)
+    assert isinstance(got, SparseTensor)
+    dense = matrix.to_dense()
+    assert torch.equal(got.to_dense(), 2 * dense[3] - dense[30])
+    stored = (dense[3] != 0) | (dense[30] != 0)
+    assert got.nnz == int(stored.sum())
+
+
+def test_products_with_dense_operands_are_dense_where_half_of_the_rows_are_empty() -> None:
+    matrix = random_dense(0, 2000, 300, density=0.05, dtype=torch.float64)
+    matrix[torch.rand(2000) < 0.6] = 0
+    sparse = SparseTensor.from_torch(matrix, levels="csr")
+    for equation, x in [("ij,j->i", torch.rand(300).double()), ("ij,jk->ik", torch.rand(300, 4).double())]:
+        assert joinsum.einsum_plan(equation, sparse, x).tried_first == "compressed rows"
+        for _ in range(2):
+            got = joinsum.einsum(equation, sparse, x)
+            assert isinstance(got, torch.Tensor)
+            torch.testing.assert_close(got, matrix @ x)
+
+
 def test_a_product_of_a_skewed_graph_is_sparse_though_bounds_say_that_it_is_dense() -> None:
     """By the largest degrees of rows and columns, every element may be stored."""
     n = 2000

@@ -515,3 +515,44 @@ def test_a_graph_refuses_what_would_visit_everything_and_what_does_not_fit() -> 
         graph.einsum("ii->i", square)
     with pytest.raises(joinsum.PlanError, match="entries are counted"):
         graph.input("V", (3, 3), entries=-1)
+
+
+def _unchecked(layout: torch.layout, offsets: list[int], indices: list[int]) -> Tensor:
+    return torch.sparse_compressed_tensor(
+        torch.tensor(offsets),
+        torch.tensor(indices),
+        torch.ones(len(indices)),
+        (2, 2),
+        layout=layout,
+        check_invariants=False,
+    )
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+@pytest.mark.parametrize(
+    ("offsets", "indices", "said"),
+    [
+        ([0, 2, 3], [0, 500_000_000, 1], "coordinate out of range: level=1, fiber=0, place=1, coordinate=500000000"),
+        ([0, 2, 3], [-7, 0, 1], "coordinate out of range: level=1, fiber=0, place=0, coordinate=-7"),
+        ([0, 3, 2], [0, 1, 1], "offsets shrink"),
+        ([0, 2, 5_000_000], [0, 1, 1], "offsets do not end with the number of coordinates"),
+        ([0, 2, 3], [1, 0, 1], "coordinates do not ascend"),
+    ],
+)
+@pytest.mark.parametrize("balance", ["indices", "entries"])
+def test_malformed_rows_or_columns_are_refused(
+    layout: torch.layout, offsets: list[int], indices: list[int], said: str, balance: str
+) -> None:
+    with pytest.raises(joinsum.PlanError, match=said):
+        joinsum.relation(_unchecked(layout, offsets, indices), parts=(2, 1), balance=balance)
+
+
+def test_malformed_coordinates_are_refused() -> None:
+    outside = torch.sparse_coo_tensor([[0, 5], [0, 1]], torch.ones(2), (2, 2), check_invariants=False)
+    with pytest.raises(joinsum.PlanError, match="coordinate out of range: axis=0, place=1, coordinate=5, size=2"):
+        joinsum.relation(outside)
+    descending = torch.sparse_coo_tensor(
+        [[1, 0], [0, 1]], torch.ones(2), (2, 2), is_coalesced=True, check_invariants=False
+    )
+    with pytest.raises(joinsum.PlanError, match=r"malformed sparse tensor: layout=torch\.sparse_coo, torch says"):
+        joinsum.relation(descending)

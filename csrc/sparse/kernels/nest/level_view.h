@@ -23,6 +23,7 @@ struct LevelView {
   const int64_t* slots = nullptr;
   const int64_t* parents = nullptr;
   uint64_t mask = 0;
+  bool single = false;
 
   LevelView() = default;
   /// `looked_up`: a hash level's table, which may have to be built, is part of it.
@@ -31,12 +32,16 @@ struct LevelView {
         size(level.size),
         offsets(level.offsets.data()),
         coordinates(level.coordinates.data()),
-        stored(level.stored.data()) {
+        stored(level.stored.data()),
+        single(level.single) {
     if (!looked_up || level.format != LevelFormat::kHash) return;
     slots = level.table->slots().data();
     parents = level.table->parents().data();
     mask = level.table->slots().size() - 1;
   }
+
+  /// Where the entries of a fiber begin in a list; those of the one before end there.
+  int64_t begin(int64_t fiber) const { return single ? fiber : offsets[fiber]; }
 
   bool lists() const { return format == LevelFormat::kSortedList || format == LevelFormat::kHash; }
 };
@@ -69,8 +74,8 @@ struct Search {
   void start(const LevelView& level, int64_t of_fiber) {
     fiber = of_fiber;
     if (fiber < 0 || level.format != LevelFormat::kSortedList) return;
-    at = level.offsets[fiber];
-    end = level.offsets[fiber + 1];
+    at = level.begin(fiber);
+    end = level.begin(fiber + 1);
   }
 
   /// The entry of a coordinate, or -1.
@@ -116,8 +121,8 @@ struct Walk {
     coordinate = kPastAll;
     if (fiber < 0 || lower >= upper) return;
     if (level.lists()) {
-      const int64_t* begin = level.coordinates + level.offsets[fiber];
-      const int64_t* past = level.coordinates + level.offsets[fiber + 1];
+      const int64_t* begin = level.coordinates + level.begin(fiber);
+      const int64_t* past = level.coordinates + level.begin(fiber + 1);
       if (lower > 0) begin = std::lower_bound(begin, past, lower);
       if (upper < level.size) past = std::lower_bound(begin, past, upper);
       entry = begin - level.coordinates;

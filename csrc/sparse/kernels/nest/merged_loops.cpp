@@ -80,8 +80,8 @@ void MergedLoops::start(const int64_t* positions, int64_t lower, int64_t upper) 
   for (size_t l = 0; l + 1 < levels_.size(); ++l) {
     cursors_[l] = begin;
     ends_[l] = end;
-    begin = levels_[l + 1].offsets[begin];
-    end = levels_[l + 1].offsets[end];
+    begin = levels_[l + 1].begin(begin);
+    end = levels_[l + 1].begin(end);
   }
   at_ = begin;
   end_ = end;
@@ -107,6 +107,7 @@ bool MergedLoops::next() {
 
 /// The entries of a level by those of the one below.
 MergedLoops::Entries MergedLoops::above(size_t loop, const Entries& below) {
+  if (levels_[loop + 1].single) return below;
   const int64_t* offsets = levels_[loop + 1].offsets;
   int64_t cursor = cursors_[loop];
   if (below.listed == nullptr) {

@@ -20,7 +20,7 @@ int64_t EntriesBelow::before(int64_t coordinate) const {
         entry =
             std::lower_bound(level.coordinates, level.coordinates + level.offsets[1], coordinate) - level.coordinates;
       } else {
-        entry = level.offsets[entry];
+        entry = level.begin(entry);
       }
     }
     total += entry;

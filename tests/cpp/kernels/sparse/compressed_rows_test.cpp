@@ -128,7 +128,8 @@ TEST(CompressedRows, LeaveOtherOperandsToOthers) {
   const auto list =
       std::make_shared<Tensor>(from_coordinates(coordinates_of(drawn(4, 5, 0.5, at::kDouble).to_sparse()), {0, 1},
                                                 {LevelFormat::kSortedList, LevelFormat::kSortedList}, 0));
-  EXPECT_FALSE(CompressedRows::fits(*list));
+  EXPECT_FALSE(CompressedRows::of(list).has_value());
+  EXPECT_FALSE(CompressedRows::of_transposed(list).has_value());
   EXPECT_THROW(CompressedRows{list}, PlanError);
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -146,8 +147,12 @@ class RandomKernels {
     for (size_t l = 0; l < axes.size(); ++l) by_axis[axes[l]] = shape[l];
     std::vector<std::pair<Dims, double>> elements;
     const int64_t density = 1 + below(4);
+    // Often one below each coordinate of the first level.
+    const bool single = !axes.empty() && below(4) == 0;
+    std::set<int64_t> begun;
     for (const Key& key : keys_of(Box::below(by_axis))) {
-      if (below(4) < density) elements.emplace_back(key, draw_number(dtype));
+      if (single ? below(2) == 0 && begun.insert(key[axes[0]]).second : below(4) < density)
+        elements.emplace_back(key, draw_number(dtype));
     }
     return from_coordinates(coordinates_of(by_axis, dtype, elements), axes, operand.formats, operand.fill);
   }

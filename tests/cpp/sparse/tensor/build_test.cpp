@@ -40,6 +40,20 @@ void expect_elements(const Tensor& tensor, const Elements& expected) {
   });
 }
 
+/// Returns how many lists are noted to have single entries.
+int64_t expect_single_lists_are_noted(const Tensor& tensor) {
+  int64_t noted = 0;
+  for (const Level& level : tensor.levels) {
+    const bool lists = level.format == kSortedList || level.format == kHash;
+    bool single = lists;
+    for (int64_t fiber = 0; lists && fiber + 1 < level.offsets.size(); ++fiber)
+      single = single && level.offsets[fiber + 1] - level.offsets[fiber] == 1;
+    EXPECT_EQ(level.single, single);
+    noted += int64_t{single};
+  }
+  return noted;
+}
+
 bool all_listed(const std::vector<LevelFormat>& formats) {
   for (const LevelFormat format : formats) {
     if (format == kDense) return false;
@@ -51,6 +65,7 @@ TEST(SparseTensorBuild, EveryNestingAndOrderHoldsTheElementsOfAMap) {
   RandomTensors random(1);
   const std::vector<Operator> folds{Operator::kAdd, Operator::kMultiply, Operator::kMin,
                                     Operator::kMax, Operator::kAnd,      Operator::kOr};
+  int64_t noted = 0;
   for (int64_t rank = 0; rank <= 3; ++rank) {
     for (const std::vector<LevelFormat>& formats : nestings(rank)) {
       for (const DType dtype : element_types()) {
@@ -63,6 +78,7 @@ TEST(SparseTensorBuild, EveryNestingAndOrderHoldsTheElementsOfAMap) {
         const Tensor tensor =
             from_coordinates(coordinates_of(shape, dtype, elements), random.order(rank), formats, fill, fold);
         check(tensor);
+        noted += expect_single_lists_are_noted(tensor);
         expect_elements(tensor, expected);
         const Elements back = elements_of(to_coordinates(tensor));
         for (const auto& [at, number] : expected) EXPECT_EQ(back.at(at), number);
@@ -73,6 +89,7 @@ TEST(SparseTensorBuild, EveryNestingAndOrderHoldsTheElementsOfAMap) {
       }
     }
   }
+  EXPECT_GT(noted, 50);
 }
 
 TEST(SparseTensorBuild, ManyUnsortedElementsAreSortedByRadix) {

@@ -1,4 +1,4 @@
-#include "runtime/storage/arena.h"
+#include "base/arena.h"
 
 #include <cstring>
 #include <random>
@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace joinsum::runtime::storage {
+namespace joinsum {
 namespace {
 
 constexpr size_t kArenaBytes = 1 << 20;
@@ -157,4 +157,4 @@ TEST(Arena, ManyThreadsTakeAndFree) {
 }
 
 }  // namespace
-}  // namespace joinsum::runtime::storage
+}  // namespace joinsum

@@ -1,4 +1,4 @@
-#include "runtime/storage/arena.h"
+#include "base/arena.h"
 
 #include <algorithm>
 #include <shared_mutex>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace joinsum::runtime::storage {
+namespace joinsum {
 namespace {
 
 /// The arenas of this process by the first address behind each.
@@ -206,4 +206,4 @@ void Arena::shrink_to(int64_t most) {
   }
 }
 
-}  // namespace joinsum::runtime::storage
+}  // namespace joinsum

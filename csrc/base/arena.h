@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace joinsum::runtime::storage {
+namespace joinsum {
 
 /// One range of addresses from which memory on the CPU is taken, and which caches what is freed: computing into pages
 /// that are fresh from the system takes longer than computing. The smallest free chunk that fits is used; adjacent free
@@ -66,4 +66,4 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::shared_ptr<Arena> self_;  ///< while memory is taken
 };
 
-}  // namespace joinsum::runtime::storage
+}  // namespace joinsum
