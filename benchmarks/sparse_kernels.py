@@ -183,6 +183,73 @@ def scaled_rows(m: Matrix) -> dict[str, Call]:
     return calls
 
 
+def transposed_spmm(m: Matrix) -> dict[str, Call]:
+    y, turned, own = m.dense.numpy(), m.scipy.T, m.torch.t()
+    calls: dict[str, Call] = {
+        "joinsum": lambda: joinsum.einsum("ij,ik->jk", m.joinsum, m.dense, out_format="dense"),
+        "scipy": lambda: turned @ y,
+        "torch": lambda: own @ m.dense,
+    }
+    if graphblas is not None:
+        matrix = graphblas.Matrix.from_dense(y)
+        calls["graphblas"] = lambda: m.graphblas.T.mxm(matrix).new()
+    return calls
+
+
+def sparse_vector(m: Matrix) -> dict[str, Call]:
+    """A row of which 1 % of the elements are stored, times the matrix."""
+    size = m.scipy.shape[0]
+    places = np.sort(np.random.default_rng(0).choice(size, max(size // 100, 1), replace=False))
+    ones = np.ones(len(places))
+    vector = SparseTensor.from_coordinates([places], ones, (size,))
+    row = scipy.sparse.csr_array((ones, (np.zeros(len(places), dtype=np.int64), places)), shape=(1, size))
+    calls: dict[str, Call] = {
+        "joinsum": lambda: joinsum.einsum("i,ij->j", vector, m.joinsum, out_format="sorted_list"),
+        "scipy": lambda: row @ m.scipy,
+    }
+    if graphblas is not None:
+        own = graphblas.Vector.from_coo(places, ones, size=size)
+        calls["graphblas"] = lambda: own.vxm(m.graphblas).new()
+    return calls
+
+
+def union(m: Matrix) -> dict[str, Call]:
+    """The sum with the matrix whose rows stand the other way round."""
+    other = m.scipy[::-1].tocsr()
+    other.sort_indices()
+    turned = Matrix(m.name, other)
+    calls: dict[str, Call] = {
+        "joinsum": lambda: joinsum.einsum("ij,ij->ij", m.joinsum, turned.joinsum, join="add", out_format="csr"),
+        "scipy": lambda: m.scipy + other,
+        "torch": lambda: m.torch + turned.torch,
+    }
+    if graphblas is not None:
+        plus = graphblas.binary.plus
+        calls["graphblas"] = lambda: plus(m.graphblas | turned.graphblas).new()
+    return calls
+
+
+def row_maxima(m: Matrix) -> dict[str, Call]:
+    calls: dict[str, Call] = {
+        "joinsum": lambda: joinsum.einsum("ij->i", m.joinsum, agg="max", out_format="dense"),
+        "scipy": lambda: m.scipy.max(axis=1).toarray(),
+    }
+    if graphblas is not None:
+        calls["graphblas"] = lambda: m.graphblas.reduce_rowwise(graphblas.monoid.max).new()
+    return calls
+
+
+def mapped(m: Matrix) -> dict[str, Call]:
+    calls: dict[str, Call] = {
+        "joinsum": lambda: joinsum.einsum("ij->ij", m.joinsum, join="abs", out_format="csr"),
+        "scipy": lambda: abs(m.scipy),
+        "torch": lambda: m.torch.abs(),
+    }
+    if graphblas is not None:
+        calls["graphblas"] = lambda: graphblas.unary.abs(m.graphblas).new()
+    return calls
+
+
 OPERATIONS: dict[str, Callable[[Matrix], dict[str, Call]]] = {
     "spmv": spmv,
     "spmm": spmm,
@@ -191,6 +258,11 @@ OPERATIONS: dict[str, Callable[[Matrix], dict[str, Call]]] = {
     "masked product": masked_product,
     "row sums": row_sums,
     "scaled rows": scaled_rows,
+    "transposed spmm": transposed_spmm,
+    "sparse vector": sparse_vector,
+    "union": union,
+    "row maxima": row_maxima,
+    "map": mapped,
 }
 
 

@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,8 +108,11 @@ Tensor from_dense(const at::Tensor& elements, double fill, bool marked) {
 Tensor with_values(const Tensor& tensor, const at::Tensor& values, double fill) {
   Tensor out = tensor;
   out.values = values_of(values);
-  out.fill = fill;
-  sparse::tensor::check(out);
+  out.fill = sparse::tensor::fill_of(out.dtype(), fill);
+  JOINSUM_USER_CHECK(out.values.count() == tensor.values.count(),
+                     "sparse tensor: each entry of the last level needs one value: values=", out.values.count(),
+                     ", entries=", tensor.values.count());
+  sparse::tensor::check_truths(out.values);
   return out;
 }
 
@@ -142,14 +146,22 @@ std::optional<at::Tensor> defined_only(at::Tensor tensor) {
   return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
 }
 
-/// A B in compressed rows; or its transposed matrix, in compressed columns.
-Tensor times_sparse(const kernels::sparse::CompressedRows& a, const kernels::sparse::CompressedRows& b,
-                    bool transposed) {
-  Tensor out = a.times(b);
-  if (!transposed) return out;
-  std::swap(out.shape[0], out.shape[1]);
-  std::swap(out.axes[0], out.axes[1]);
+/// A matrix whose rows are the columns of another one, and its levels.
+Tensor transposed(const Tensor& matrix) {
+  Tensor out = matrix;
+  std::swap(out.shape.at(0), out.shape.at(1));
+  for (int64_t& axis : out.axes) axis = 1 - axis;
   return out;
+}
+
+Tensor joined(const kernels::sparse::CompressedRows& a, const kernels::sparse::CompressedRows& b,
+              const std::string& join) {
+  using kernels::sparse::ElementJoin;
+  static const std::map<std::string, ElementJoin> known{{"add", ElementJoin::kAdd},
+                                                        {"sub", ElementJoin::kSubtract},
+                                                        {"max", ElementJoin::kMax},
+                                                        {"min", ElementJoin::kMin}};
+  return a.joined(b, known.at(join));
 }
 
 /// Matrices in compressed rows; results are SparseTensors.
@@ -174,10 +186,14 @@ void bind_compressed_rows(py::module_& module) {
           py::arg("dense"), WithoutGil())
       .def("sums", &CompressedRows::sums, WithoutGil())
       .def("column_sums", &CompressedRows::column_sums, WithoutGil())
+      .def("extremes", &CompressedRows::extremes, py::arg("largest"), WithoutGil())
+      .def("joined", &joined, py::arg("other"), py::arg("join"), WithoutGil())
+      .def("times_elements", &CompressedRows::times_elements, py::arg("dense"), WithoutGil())
       .def("scaled_rows", &CompressedRows::scaled_rows, py::arg("factors"), WithoutGil())
       .def("scaled_columns", &CompressedRows::scaled_columns, py::arg("factors"), WithoutGil())
       .def("sampled", &CompressedRows::sampled, py::arg("x"), py::arg("y"), WithoutGil())
-      .def("times_sparse", &times_sparse, py::arg("other"), py::arg("transposed") = false, WithoutGil())
+      .def("times_sparse", py::overload_cast<const CompressedRows&>(&CompressedRows::times, py::const_),
+           py::arg("other"), WithoutGil())
       .def("expected_entries", &CompressedRows::expected_entries, py::arg("other"), WithoutGil())
       .def("times_at", &CompressedRows::times_at, py::arg("other"), py::arg("mask"), WithoutGil());
 }
@@ -209,6 +225,7 @@ void bind_sparse_tensor(py::module_& module) {
       .def_property_readonly("levels", &level_arrays)
       .def("to_coordinates", &to_coordinates, py::arg("without_fill"), WithoutGil())
       .def("with_values", &with_values, values, fill, WithoutGil())
+      .def("transposed", &transposed)
       .def("reformatted", &reformatted, axes, formats, largest, WithoutGil());
   bind_compressed_rows(module);
 }

@@ -165,7 +165,7 @@ const Runner::Adapted* Runner::adapted(const PlannedQuery& query, size_t number,
 TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
                             const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts) {
   if (query.physical[number].maps_values) {
-    TensorPtr result = mapped(query.logical.queries[number], query.physical[number], results, options);
+    TensorPtr result = mapped(query.logical.queries[number], query.physical[number], results, given, options);
     if (result != nullptr) return result;
   }
   const auto start = Clock::now();
@@ -201,8 +201,11 @@ Tensor Runner::run_kernel(const std::string& name, const Kernel& kernel, const K
 }
 
 TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physical,
-                         const std::map<std::string, TensorPtr>& results, const RunOptions& options) {
-  const TensorPtr& read = results.at(physical.accesses.front().tensor);
+                         const std::map<std::string, TensorPtr>& results, const std::map<std::string, TensorPtr>& given,
+                         const RunOptions& options) {
+  const std::string& name = physical.accesses.front().tensor;
+  const auto found = results.find(name);
+  const TensorPtr read = found == results.end() ? input(name, given) : found->second;
   std::vector<LevelFormat> formats;
   for (const Level& level : read->levels) formats.push_back(level.format);
   if (formats != physical.formats || read->axes != identity(read->shape.size())) return nullptr;

@@ -64,9 +64,11 @@ class Runner {
   const Adapted* adapted(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results);
   Adapted planned_again(const PlannedQuery& query, size_t number,
                         const std::map<std::string, TensorPtr>& results) const;
-  /// The result of a query that maps the values of another one's, in its levels; null where it has levels of its own.
+  /// The result of a query that maps the values of a tensor or a result, in its levels; null where it has levels of its
+  /// own.
   TensorPtr mapped(const LogicalQuery& logical, const PhysicalQuery& physical,
-                   const std::map<std::string, TensorPtr>& results, const RunOptions& options);
+                   const std::map<std::string, TensorPtr>& results, const std::map<std::string, TensorPtr>& given,
+                   const RunOptions& options);
   /// Runs a kernel and notes how.
   Tensor run_kernel(const std::string& name, const kernels::Kernel& kernel, const kernels::KernelArguments& arguments,
                     RunOptions options);

@@ -575,6 +575,11 @@ def test_checkpoints_go_to_other_numbers_of_sites_and_back(plays: Any, ranks: in
 
 
 @sizes_of("model_state")
+def test_a_pretrained_model_is_there_when_its_ranks_have_saved_it(plays: Any, ranks: int) -> None:
+    assert plays(ranks).values("a_pretrained_model_is_there_when_its_ranks_have_saved_it") == [True] * ranks
+
+
+@sizes_of("model_state")
 def test_a_checkpoint_that_cannot_be_written_raises_everywhere(plays: Any, ranks: int) -> None:
     for kind, text, seconds in plays(ranks).values("a_checkpoint_that_cannot_be_written_raises_everywhere"):
         assert kind in ("NotADirectoryError", "OSError", "FileExistsError")

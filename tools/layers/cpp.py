@@ -25,6 +25,7 @@ SYSTEM_HEADERS = {
     "fcntl.h",
     "sched.h",
     "dlfcn.h",
+    "poll.h",
     "spawn.h",
     "pthread.h",
     "malloc.h",

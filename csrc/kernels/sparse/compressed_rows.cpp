@@ -265,6 +265,158 @@ at::Tensor reused_array(int64_t count, at::ScalarType dtype) {
   return at::from_blob(memory, {count}, give_back, at::TensorOptions().dtype(dtype));
 }
 
+/// A matrix in compressed rows.
+Tensor matrix_of(int64_t width, std::vector<int64_t> offsets, const at::Tensor& columns, const at::Tensor& values) {
+  const auto rows = std::ssize(offsets) - 1;
+  Tensor out{.shape = {rows, width}, .axes = {0, 1}};
+  out.levels.push_back({.format = LevelFormat::kDense, .size = rows});
+  out.levels.push_back({.format = LevelFormat::kSortedList,
+                        .size = width,
+                        .offsets = std::move(offsets),
+                        .coordinates = array_of<int64_t>(columns)});
+  out.values = values_of(values);
+  return out;
+}
+
+template <class Run>
+void on_threads(int64_t threads, int64_t ranges, const Run& run) {
+  if (threads == 1) return run(0, ranges);
+  pairs::for_each_range(ranges, (ranges + threads - 1) / threads, run);
+}
+
+/// Entries of whole rows, in order.
+struct Piece {
+  at::Tensor columns;
+  at::Tensor values;
+  int64_t count = 0;
+};
+
+/// A matrix made row by row, where it pays on threads. `before[r]` is the work of the rows before r. Each thread has a
+/// writer of its own: `write(r, columns, values)` writes row r, and returns how many elements it has, of which there
+/// are at most `most(r)`. Where these are `tight`, not many more than there are, one thread writes them in place.
+template <class T, class Most, class MakeWriter>
+Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before, const Most& most,
+                 const MakeWriter& make_writer, bool tight = false) {
+  constexpr at::ScalarType kValues = c10::CppTypeToScalarType<T>::value;
+  const int64_t threads = threads_for(before.back());
+  const int64_t ranges = threads == 1 ? 1 : threads * kRangesOfThread;
+  const std::vector<int64_t> ends = ends_of(before.data(), rows, ranges);
+  std::vector<std::vector<Piece>> parts(ranges);
+  std::vector<int64_t> offsets(rows + 1);
+  int64_t least_room = kEntriesOfPiece;
+  if (tight && ranges == 1) {
+    least_room = 0;
+    for (int64_t r = 0; r < rows; ++r) least_room += most(r);
+  }
+  on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+    auto write = make_writer();
+    for (int64_t range = begin; range < end; ++range) {
+      std::vector<Piece>& pieces = parts[range];
+      int64_t room = 0;
+      for (int64_t r = ends[range]; r < ends[range + 1]; ++r) {
+        const int64_t needed = most(r);
+        if (pieces.empty() || pieces.back().count + needed > room) {
+          room = std::max(needed, least_room);
+          pieces.push_back({reused_array(room, at::kLong), reused_array(room, kValues)});
+        }
+        Piece& piece = pieces.back();
+        auto* columns = piece.columns.template mutable_data_ptr<int64_t>() + piece.count;
+        offsets[r + 1] = write(r, columns, static_cast<T*>(piece.values.mutable_data_ptr()) + piece.count);
+        piece.count += offsets[r + 1];
+      }
+    }
+  });
+  std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
+  if (ranges == 1 && parts[0].size() == 1) {
+    const Piece& all = parts[0].front();
+    if (2 * all.count >= all.columns.numel())
+      return matrix_of(width, std::move(offsets), all.columns.narrow(0, 0, all.count),
+                       all.values.narrow(0, 0, all.count));
+  }
+  const at::Tensor columns = reused_array(offsets.back(), at::kLong);
+  const at::Tensor values = reused_array(offsets.back(), kValues);
+  on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+    for (int64_t range = begin; range < end; ++range) {
+      int64_t first = offsets[ends[range]];
+      for (const Piece& piece : parts[range]) {
+        std::copy_n(piece.columns.template const_data_ptr<int64_t>(), piece.count,
+                    columns.mutable_data_ptr<int64_t>() + first);
+        std::copy_n(static_cast<const T*>(piece.values.const_data_ptr()), piece.count,
+                    static_cast<T*>(values.mutable_data_ptr()) + first);
+        first += piece.count;
+      }
+      parts[range].clear();
+    }
+  });
+  return matrix_of(width, std::move(offsets), columns, values);
+}
+
+/// NaN where one is, as torch's.
+template <class T>
+T larger(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+T smaller(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+/// The largest or smallest of `first` and these values; NaN where one is.
+template <bool kLargest, class T>
+T extreme(const T* values, int64_t count, T first) {
+  constexpr int64_t kChains = 4;  // of comparisons that do not wait for each other
+  std::array<T, kChains> found;
+  found.fill(first);
+  bool is_number = true;
+  const auto meet = [&](T value, T& best) {
+    best = (kLargest ? value > best : value < best) ? value : best;
+    is_number &= value == value;
+  };
+  int64_t i = 0;
+  for (; i + kChains <= count; i += kChains) {
+    for (int64_t chain = 0; chain < kChains; ++chain) meet(values[i + chain], found[chain]);
+  }
+  for (; i < count; ++i) meet(values[i], found[0]);
+  for (int64_t chain = 1; chain < kChains; ++chain) meet(found[chain], found[0]);
+  return is_number ? found[0] : std::numeric_limits<T>::quiet_NaN();
+}
+
+/// The elements of two matrices joined where either has one, 0 standing for one that is not there.
+template <class T, class Join>
+Tensor united(const rows::CompressedMatrix<T, int64_t>& a, const rows::CompressedMatrix<T, int64_t>& b, int64_t rows,
+              int64_t width, const Join& join) {
+  std::vector<int64_t> before(rows + 1);
+  for (int64_t r = 0; r <= rows; ++r) before[r] = a.offsets[r] + b.offsets[r];
+  const auto most = [&](int64_t r) { return before[r + 1] - before[r]; };
+  return assembled<T>(
+      rows, width, before, most,
+      [&] {
+        return [&](int64_t r, int64_t* columns, T* values) {
+          int64_t i = a.offsets[r], j = b.offsets[r], count = 0;
+          const int64_t last = a.offsets[r + 1], other_last = b.offsets[r + 1];
+          // Without branches on which of them is first, which cannot be predicted.
+          while (i < last && j < other_last) {
+            const int64_t column = a.columns[i], other = b.columns[j];
+            const bool has = column <= other, other_has = other <= column;
+            columns[count] = has ? column : other;
+            values[count++] = join(has ? a.values[i] : T(0), other_has ? b.values[j] : T(0));
+            i += int64_t{has};
+            j += int64_t{other_has};
+          }
+          for (; i < last; ++i, ++count) {
+            columns[count] = a.columns[i];
+            values[count] = join(a.values[i], T(0));
+          }
+          for (; j < other_last; ++j, ++count) {
+            columns[count] = b.columns[j];
+            values[count] = join(T(0), b.values[j]);
+          }
+          return count;
+        };
+      },
+      /*tight=*/true);
+}
+
 }  // namespace
 
 /// Products of two sparse matrices, row by row.
@@ -279,34 +431,24 @@ class RowProducts {
         before_(products_before(*a.matrix_, *b.matrix_)) {}
 
   Tensor run() const {
-    const int64_t work = before_.back();
-    const int64_t threads = threads_for(work);
-    const int64_t ranges = threads == 1 ? 1 : threads * kRangesOfThread;
-    const std::vector<int64_t> ends = ends_of(before_.data(), rows_, ranges);
-    std::vector<std::vector<Piece>> parts(ranges);
-    std::vector<int64_t> offsets(rows_ + 1);
-    on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
-      Row<T> row(columns_);
-      for (int64_t range = begin; range < end; ++range) {
-        parts[range] = part(ends[range], ends[range + 1], row, offsets.data() + 1);
-      }
-    });
-    std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
-    const at::Tensor columns = reused_array(offsets.back(), at::kLong);
-    const at::Tensor values = reused_array(offsets.back(), c10::CppTypeToScalarType<T>::value);
-    on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
-      for (int64_t range = begin; range < end; ++range) {
-        int64_t first = offsets[ends[range]];
-        for (const Piece& piece : parts[range]) {
-          std::copy_n(piece.columns.template const_data_ptr<int64_t>(), piece.count,
-                      columns.mutable_data_ptr<int64_t>() + first);
-          std::copy_n(piece.values.template const_data_ptr<T>(), piece.count, values.mutable_data_ptr<T>() + first);
-          first += piece.count;
+    const auto most = [&](int64_t r) { return std::min(before_[r + 1] - before_[r], columns_); };
+    return assembled<T>(rows_, columns_, before_, most, [&] {
+      return [this, row = Row<T>(columns_)](int64_t r, int64_t* columns, T* values) mutable {
+        int64_t count = 0;
+        const auto take = [&](int64_t column, T sum) {
+          columns[count] = column;
+          values[count++] = sum;
+        };
+        if ((before_[r + 1] - before_[r]) * kManyOfColumns >= columns_) {
+          each_product(r, [&](int64_t column, T a, T b) { row.add_to_many(column, a * b); });
+          row.drain_many(take);
+        } else {
+          each_product(r, [&](int64_t column, T a, T b) { row.add_to_few(column, a * b); });
+          row.drain_few(take);
         }
-        parts[range].clear();
-      }
+        return count;
+      };
     });
-    return result(std::move(offsets), columns, values);
   }
 
   Tensor run_at(const CompressedRows& mask) const {
@@ -346,54 +488,10 @@ class RowProducts {
       out_columns[at] = wanted.columns[e];
       out_values[at++] = found[e];
     }
-    return result(std::move(offsets), columns, values);
+    return matrix_of(columns_, std::move(offsets), columns, values);
   }
 
  private:
-  /// Entries of whole rows, in order.
-  struct Piece {
-    at::Tensor columns;
-    at::Tensor values;
-    int64_t count = 0;
-  };
-
-  template <class Run>
-  static void on_threads(int64_t threads, int64_t ranges, const Run& run) {
-    if (threads == 1) return run(0, ranges);
-    pairs::for_each_range(ranges, (ranges + threads - 1) / threads, run);
-  }
-
-  /// The rows `begin` to `end`; notes how many elements each has.
-  std::vector<Piece> part(int64_t begin, int64_t end, Row<T>& row, int64_t* counts) const {
-    constexpr at::ScalarType kValues = c10::CppTypeToScalarType<T>::value;
-    std::vector<Piece> out;
-    int64_t room = 0;
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t most = std::min(before_[r + 1] - before_[r], columns_);
-      if (out.empty() || out.back().count + most > room) {
-        room = std::max(most, kEntriesOfPiece);
-        out.push_back({reused_array(room, at::kLong), reused_array(room, kValues)});
-      }
-      Piece& piece = out.back();
-      auto* columns = piece.columns.template mutable_data_ptr<int64_t>();
-      auto* values = piece.values.template mutable_data_ptr<T>();
-      int64_t at = piece.count;
-      const auto take = [&](int64_t column, T sum) {
-        columns[at] = column;
-        values[at++] = sum;
-      };
-      if (most * kManyOfColumns >= columns_) {
-        each_product(r, [&](int64_t column, T a, T b) { row.add_to_many(column, a * b); });
-        row.drain_many(take);
-      } else {
-        each_product(r, [&](int64_t column, T a, T b) { row.add_to_few(column, a * b); });
-        row.drain_few(take);
-      }
-      counts[r] = at - std::exchange(piece.count, at);
-    }
-    return out;
-  }
-
   template <class Visit>
   void each_product(int64_t r, const Visit& visit) const {
     for (int64_t e = left_.offsets[r]; e < left_.offsets[r + 1]; ++e) {
@@ -403,17 +501,6 @@ class RowProducts {
         visit(right_.columns[f], value, right_.values[f]);
       }
     }
-  }
-
-  Tensor result(std::vector<int64_t> offsets, const at::Tensor& columns, const at::Tensor& values) const {
-    Tensor out{.shape = {rows_, columns_}, .axes = {0, 1}};
-    out.levels.push_back({.format = LevelFormat::kDense, .size = rows_});
-    out.levels.push_back({.format = LevelFormat::kSortedList,
-                          .size = columns_,
-                          .offsets = std::move(offsets),
-                          .coordinates = array_of<int64_t>(columns)});
-    out.values = values_of(values);
-    return out;
   }
 
   rows::CompressedMatrix<T, int64_t> left_, right_;
@@ -537,6 +624,63 @@ at::Tensor CompressedRows::sums() const {
     for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) { loops_for(a).sums(a, begin, end, to); });
   });
   return out;
+}
+
+at::Tensor CompressedRows::extremes(bool largest) const {
+  const at::Tensor out = at::empty({rows_}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "extremes", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const scalar_t* values = a.values + a.offsets[r];
+        const int64_t count = a.offsets[r + 1] - a.offsets[r];
+        const scalar_t first = count < columns_ ? scalar_t(0) : *values;
+        to[r] = largest ? extreme<true>(values, count, first) : extreme<false>(values, count, first);
+      }
+    });
+  });
+  return out;
+}
+
+Tensor CompressedRows::joined(const CompressedRows& other, ElementJoin join) const {
+  JOINSUM_CHECK(rows_ == other.rows_ && columns_ == other.columns_ && dtype_ == other.dtype_);
+  Tensor out;
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "joined", [&] {
+    const auto a = pointers<scalar_t>(*matrix_), b = pointers<scalar_t>(*other.matrix_);
+    const auto run = [&](auto each) { out = united(a, b, rows_, columns_, each); };
+    switch (join) {
+      case ElementJoin::kAdd:
+        return run([](scalar_t x, scalar_t y) { return x + y; });
+      case ElementJoin::kSubtract:
+        return run([](scalar_t x, scalar_t y) { return x - y; });
+      case ElementJoin::kMax:
+        return run([](scalar_t x, scalar_t y) { return larger(x, y); });
+      case ElementJoin::kMin:
+        return run([](scalar_t x, scalar_t y) { return smaller(x, y); });
+    }
+  });
+  return out;
+}
+
+Tensor CompressedRows::times_elements(const at::Tensor& dense) const {
+  JOINSUM_CHECK(dense.dim() == 2 && dense.size(0) == rows_ && dense.size(1) == columns_ &&
+                dense.scalar_type() == dtype_);
+  const int64_t down = dense.stride(0), along = dense.stride(1);
+  const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "times_elements", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    const auto* from = dense.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) {
+          to[e] = a.values[e] * from[r * down + a.columns[e] * along];
+        }
+      }
+    });
+  });
+  return with_values(out);
 }
 
 Tensor CompressedRows::with_values(const at::Tensor& values) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::kernels::sparse {
+
+/// What joins elements of two matrices: operators that give 0 for two zeros.
+enum class ElementJoin : uint8_t { kAdd, kSubtract, kMax, kMin };
 
 /// Products of a matrix A in compressed rows: a first dense level and a sorted list, with fill 0. Rows are divided
 /// among torch's threads; results do not depend on their number. Sparse results have compressed rows, too. Of i32, i64
@@ -36,6 +40,13 @@ class CompressedRows {
   /// A with each row, or column, times a factor.
   Result scaled_rows(const at::Tensor& factors) const { return scaled(factors, true); }
   Result scaled_columns(const at::Tensor& factors) const { return scaled(factors, false); }
+  /// The largest or smallest element of each row, those that are not stored included; there are columns. NaN where one
+  /// is.
+  at::Tensor extremes(bool largest) const;
+  /// The elements of A and B joined, where either has one.
+  Result joined(const CompressedRows& other, ElementJoin join) const;
+  /// A, each element times that of a dense matrix of any strides.
+  Result times_elements(const at::Tensor& dense) const;
   /// A, each element times that of X Yᵀ.
   Result sampled(const at::Tensor& x, const at::Tensor& y) const;
   /// A B. Elements that are sums of products are stored, also where these cancel.

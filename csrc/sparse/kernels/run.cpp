@@ -96,16 +96,21 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   const DType dtype = dtype_of(kernel, arguments);
   Run out;
   std::optional<compilation::Compiled> from;
+  GeneratedFunction function = nullptr;
   std::string source;
-  if (options.engine == Engine::kCompiled) from = compiled(generate(kernel, dtype), options);
+  if (options.engine == Engine::kCompiled) {
+    from = compiled(generate(kernel, dtype), options);
+    function = function_of(*from);
+  }
   if (options.engine == Engine::kAutomatic && compilation::compilation_is_on()) {
     try {
       from = where_it_pays(kernel, dtype, options, source);
+      if (from) function = function_of(*from);
     } catch (const PlanError& error) {
       out.why_interpreted = error.what();
     }
   }
-  if (!from) {
+  if (function == nullptr) {
     const auto start = std::chrono::steady_clock::now();
     out.result = interpret(kernel, arguments, how);
     out.interpreted_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -114,7 +119,7 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   }
   out.compile_seconds = from->seconds;
   out.compiled = true;
-  out.result = run_generated(kernel, arguments, function_of(*from), how);
+  out.result = run_generated(kernel, arguments, function, how);
   return out;
 }
 

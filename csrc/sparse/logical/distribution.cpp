@@ -26,21 +26,61 @@ bool only_sums(const TermPtr& term) {
   return std::ranges::all_of(term->children, only_sums);
 }
 
+/// Copies terms whose aggregates get indices of their own.
+class Copies {
+ public:
+  Copies(Terms& terms, const TermPtr& whole) : terms_(terms) { collect(whole); }
+
+  /// Raises PlanError where there would be more indices than there may be.
+  TermPtr copied(const TermPtr& term) {
+    if (!term->aggregated) return term;
+    std::vector<TermPtr> children;
+    for (const TermPtr& child : term->children) children.push_back(copied(child));
+    if (!term->is(Kind::kAggregate)) return terms_.with_children(*term, std::move(children));
+    std::vector<int64_t> indices;
+    for (const int64_t index : term->indices) {
+      indices.push_back(unused(index));
+      children.front() = terms_.renamed(children.front(), index, indices.back());
+    }
+    return terms_.aggregate(term->op, std::move(indices), children.front());
+  }
+
+ private:
+  void collect(const TermPtr& term) {
+    used_ |= term->free;
+    for (const TermPtr& child : term->children) collect(child);
+  }
+
+  int64_t unused(int64_t index) {
+    for (int64_t copy = 1;; ++copy) {
+      const bool is_known = terms_.space().paths.contains({index, -copy});
+      JOINSUM_USER_CHECK(is_known || terms_.space().count() < kMostIndices,
+                         "sparse program: too many indices, with those of copied aggregates: most=", kMostIndices);
+      const int64_t found = terms_.space().copy_of(index, copy);
+      if ((used_ & only(found)) != 0) continue;
+      used_ |= only(found);
+      return found;
+    }
+  }
+
+  Terms& terms_;
+  IndexSet used_ = 0;
+};
+
 /// The inputs of `with_products`, in which nested squares double; at most `most` + 1 are counted.
 int64_t inputs_with_products(const TermPtr& term, int64_t most) {
   int64_t count = term->is(Kind::kInput) ? 1 : 0;
   for (const TermPtr& child : term->children) count = std::min(count + inputs_with_products(child, most), most + 1);
-  const bool doubled = term->is_map(Operator::kSquare) && !term->children.front()->aggregated;
-  return std::min(doubled ? 2 * count : count, most + 1);
+  return std::min(term->is_map(Operator::kSquare) ? 2 * count : count, most + 1);
 }
 
 /// Squares as products and differences as sums where they meet one another.
-TermPtr with_products(const Terms& terms, const TermPtr& term) {
+TermPtr with_products(const Terms& terms, const TermPtr& term, Copies& copies) {
   if (term->children.empty()) return term;
   std::vector<TermPtr> children;
-  for (const TermPtr& child : term->children) children.push_back(with_products(terms, child));
-  if (term->is_map(Operator::kSquare) && !children.front()->aggregated) {
-    return terms.map(Operator::kMultiply, {children.front(), children.front()});
+  for (const TermPtr& child : term->children) children.push_back(with_products(terms, child, copies));
+  if (term->is_map(Operator::kSquare)) {
+    return terms.map(Operator::kMultiply, {children.front(), copies.copied(children.front())});
   }
   if (term->is_map(Operator::kSubtract)) {
     const TermPtr negative = terms.map(Operator::kMultiply, {terms.literal(-1), children[1]});
@@ -50,10 +90,13 @@ TermPtr with_products(const Terms& terms, const TermPtr& term) {
 }
 
 /// `product` with its child number `sum` multiplied out.
-TermPtr multiplied_out(const Terms& terms, const Term& product, size_t sum) {
+TermPtr multiplied_out(const Terms& terms, const Term& product, size_t sum, Copies& copies) {
   std::vector<TermPtr> parts;
   for (const TermPtr& part : product.children[sum]->children) {
     std::vector<TermPtr> factors = product.children;
+    if (!parts.empty()) {
+      for (TermPtr& factor : factors) factor = copies.copied(factor);
+    }
     factors[sum] = part;
     parts.push_back(terms.map(product.op, std::move(factors)));
   }
@@ -61,10 +104,11 @@ TermPtr multiplied_out(const Terms& terms, const Term& product, size_t sum) {
 }
 
 /// `product` with the factor number `sibling` in each summand of its child number `sum`.
-TermPtr moved_in(const Terms& terms, const Term& product, size_t sum, size_t sibling) {
+TermPtr moved_in(const Terms& terms, const Term& product, size_t sum, size_t sibling, Copies copies) {
   std::vector<TermPtr> parts;
   for (const TermPtr& part : product.children[sum]->children) {
-    parts.push_back(terms.map(product.op, {part, product.children[sibling]}));
+    const TermPtr& factor = product.children[sibling];
+    parts.push_back(terms.map(product.op, {part, parts.empty() ? factor : copies.copied(factor)}));
   }
   std::vector<TermPtr> factors = product.children;
   factors[sum] = terms.map(product.children[sum]->op, std::move(parts));
@@ -80,36 +124,33 @@ std::vector<size_t> sums_of(const Term& term) {
     const TermPtr& child = term.children[i];
     // Only `*` over `+`: the other pairs are idempotent, where factoring is never worse.
     const bool distributive = term.op == Operator::kMultiply && child->is_map(Operator::kAdd);
-    if (!distributive || child->children.size() < 2) continue;
-    // What is copied has no aggregate, whose index would be bound twice.
-    const bool copied_is_plain =
-        std::ranges::none_of(term.children, [&](const TermPtr& other) { return other != child && other->aggregated; });
-    if (copied_is_plain) sums.push_back(i);
+    if (distributive && child->children.size() >= 2) sums.push_back(i);
   }
   return sums;
 }
 
-void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node, std::vector<TermPtr>& found) {
+void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node, const Copies& copies,
+                   std::vector<TermPtr>& found) {
   for (const size_t sum : sums_of(*node)) {
     for (size_t sibling = 0; sibling < node->children.size(); ++sibling) {
       if (sibling == sum) continue;
-      found.push_back(terms.replaced(whole, node, moved_in(terms, *node, sum, sibling)));
+      found.push_back(terms.replaced(whole, node, moved_in(terms, *node, sum, sibling, copies)));
     }
   }
-  for (const TermPtr& child : node->children) collect_steps(terms, whole, child, found);
+  for (const TermPtr& child : node->children) collect_steps(terms, whole, child, copies, found);
 }
 
-TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms) {
+TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms, Copies& copies) {
   std::vector<TermPtr> children;
   for (const TermPtr& child : term->children) {
-    children.push_back(all_out(terms, child, most_terms));
+    children.push_back(all_out(terms, child, most_terms, copies));
     if (children.back() == nullptr) return nullptr;
   }
   TermPtr out = children.empty() ? term : terms.with_children(*term, std::move(children));
   for (std::vector<size_t> sums = sums_of(*out); !sums.empty(); sums = sums_of(*out)) {
-    out = multiplied_out(terms, *out, sums.front());
+    out = multiplied_out(terms, *out, sums.front(), copies);
     if (inputs_of(out) > most_terms) return nullptr;
-    if (out->is_map(Operator::kAdd)) return all_out(terms, out, most_terms);
+    if (out->is_map(Operator::kAdd)) return all_out(terms, out, most_terms, copies);
   }
   return out;
 }
@@ -124,8 +165,9 @@ bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
 std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
   if (!may_be_distributed(term, most_terms)) return {};
   std::vector<TermPtr> found;
-  const TermPtr products = with_products(terms, term);
-  collect_steps(terms, products, products, found);
+  Copies copies(terms, term);
+  const TermPtr products = with_products(terms, term, copies);
+  collect_steps(terms, products, products, copies, found);
   std::erase_if(found, [&](const TermPtr& step) { return inputs_of(step) > most_terms; });
   for (TermPtr& step : found) step = terms.renumbered(lifted(terms, step));
   return found;
@@ -133,8 +175,9 @@ std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64
 
 TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
   if (!may_be_distributed(term, most_terms)) return nullptr;
-  const TermPtr products = with_products(terms, term);
-  const TermPtr out = all_out(terms, products, most_terms);
+  Copies copies(terms, term);
+  const TermPtr products = with_products(terms, term, copies);
+  const TermPtr out = all_out(terms, products, most_terms, copies);
   return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));
 }
 

@@ -120,9 +120,9 @@ PlannedAccess planned_access(const Access& access, const std::vector<int64_t>& l
   return planned;
 }
 
-/// Whether a query maps the values of one result of the same indices.
+/// Whether a query maps the values of one tensor, or result, of the same indices.
 bool maps_values(const LogicalQuery& query, const std::vector<Access>& accesses) {
-  if (query.op || query.output.empty() || accesses.size() != 1 || !accesses.front().is_result) return false;
+  if (query.op || query.output.empty() || accesses.size() != 1) return false;
   std::vector<int64_t> read = accesses.front().term->indices, written = query.output;
   std::ranges::sort(read);
   std::ranges::sort(written);

@@ -55,7 +55,7 @@ struct PhysicalQuery {
   std::vector<std::string> transposed;
   double cost = 0;
   bool optimal_order = true;
-  bool maps_values = false;  ///< of one result, in whose levels they may stay
+  bool maps_values = false;  ///< of one tensor or result, in whose levels they may stay
   std::vector<Loop> walks;   ///< of each loop, the accesses that walk and those that look up
 };
 

@@ -58,10 +58,12 @@ ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionP
 }
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw PlanError(
-      "einsum: sparse operands cannot be joined by " + what +
-      "; there are mul, add, sub, div, max, min, pow, squared_difference, abs_difference, maps such as exp, "
-      "comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
+  std::string maps;
+  for (const auto& [name, op] : unary_kernels()) maps += (maps.empty() ? "" : ", ") + name;
+  throw PlanError("einsum: sparse operands cannot be joined by " + what +
+                  "; there are mul, add, sub, div, max, min, pow, squared_difference, abs_difference, the maps " +
+                  maps +
+                  ", comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
 }
 
 /// Whether a text is one word, and not the name of an operand.

@@ -98,15 +98,31 @@ int64_t IndexSpace::id_of(const std::string& name) const {
   return found - names.begin();
 }
 
+namespace {
+
+/// Adds an index of the same extent.
+void add_like(IndexSpace& space, int64_t index, std::string name) {
+  while (std::ranges::find(space.names, name) != space.names.end()) name += "#";
+  space.names.push_back(std::move(name));
+  space.sizes.push_back(space.sizes[index]);
+  space.originals.push_back(space.originals[index]);
+}
+
+}  // namespace
+
 int64_t IndexSpace::path_of(int64_t index, int64_t path) {
   const auto [found, is_new] = paths.emplace(std::pair(index, path), count());
   if (!is_new) return found->second;
-  std::string name = concatenate(names[index], "#", path);
-  while (std::ranges::find(names, name) != names.end()) name += "#";
-  names.push_back(std::move(name));
-  sizes.push_back(sizes[index]);
-  originals.push_back(originals[index]);
+  add_like(*this, index, concatenate(names[index], "#", path));
   roots.push_back(roots[index]);
+  return count() - 1;
+}
+
+int64_t IndexSpace::copy_of(int64_t index, int64_t copy) {
+  const auto [found, is_new] = paths.emplace(std::pair(index, -copy), count());
+  if (!is_new) return found->second;
+  roots.push_back(count());
+  add_like(*this, index, names[index] + std::string(copy, '\''));
   return count() - 1;
 }
 

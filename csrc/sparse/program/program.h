@@ -51,6 +51,8 @@ struct IndexSpace {
   int64_t id_of(const std::string& name) const;
   /// The index for one path of another one, added when it is first asked for.
   int64_t path_of(int64_t index, int64_t path);
+  /// An index of the same extent for copy 1, 2, ... of what is aggregated over this one, likewise.
+  int64_t copy_of(int64_t index, int64_t copy);
 };
 
 /// Queries in their order over named tensors; a query may read earlier ones by name, its axes in the order of their

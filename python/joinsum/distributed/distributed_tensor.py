@@ -9,6 +9,7 @@ import torch
 
 from joinsum import _C
 from joinsum.algebra.stored_relation import Place, StoredRelation
+from joinsum.base.arguments import shape_text, show
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
@@ -74,9 +75,9 @@ on every rank
     @property
     def data(self) -> torch.Tensor:
         """The same blocks outside of autograd. Another distributed tensor may be assigned, also one of another dtype:
-        its blocks are then this one's too.
+        its blocks are then this one's too. Of a plain tensor the elements are copied into the blocks.
 
-        Raises PlanError where a plain tensor is assigned; `x.copy_(y)` takes its elements.
+        Raises PlanError for a plain tensor of another shape or dtype.
         """
         found: torch.Tensor = torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
         return found
@@ -84,10 +85,14 @@ on every rank
     @data.setter
     def data(self, other: torch.Tensor) -> None:
         if not isinstance(other, BlockTensor):
-            raise PlanError(
-                f"DistributedTensor: data is a distributed tensor: assigned={type(other).__name__}; write its "
-                "elements, x.copy_(y), under torch.no_grad()"
-            )
+            if not isinstance(other, torch.Tensor) or other.shape != self.shape or other.dtype is not self.dtype:
+                raise PlanError(
+                    f"DistributedTensor: data is a tensor of the same shape and dtype: assigned={show(other)}, "
+                    f"shape={shape_text(self)}, dtype={self.dtype}; to give a model's tensors other shapes, make them "
+                    "plain before, joinsum.gather(model)"
+                )
+            self.data.copy_(other)
+            return
         torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self._stored, self._form = other._stored, None
 

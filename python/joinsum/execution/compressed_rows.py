@@ -32,6 +32,10 @@ _FLOATS = (torch.float32, torch.float64)
 # Formats of a sparse vector, or of one made of it.
 _VECTORS = ("sparse", "coo", "sorted_list", "dense")
 
+# Columns of a dense operand from which on a product with the transposed matrix is faster by rows of that, which are made
+# once: by its own rows elements of the result are visited in any order.
+_WIDE = 32
+
 _LETTERS = "klmnopqrstuvwxyz"
 
 Operand = SparseTensor | torch.Tensor
@@ -163,22 +167,25 @@ def dense_product(text: str, other: str | None, result: str) -> Product | None:
     order = [other.index(along), *(other.index(label) for label in result if label != left)]
     rank, by_right = len(order), along == "j"
 
-    def plain_product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
+    def times(matrix: SparseTensor, x: torch.Tensor) -> torch.Tensor | None:
         rows = matrix.columns if by_columns else matrix.rows
-        if rows is None or x is None or x.dim() != rank:
-            return None
-        return rows.times(x) if by_right else rows.transposed_times(x)
+        if rows is None or by_right:
+            return None if rows is None else rows.times(x)
+        wide = x.dim() == 2 and x.shape[1] >= _WIDE and x.dtype in _FLOATS
+        turned = (matrix.rows if by_columns else matrix.columns) if wide else None
+        return rows.transposed_times(x) if turned is None else turned.times(x)
+
+    def plain_product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
+        return None if x is None or x.dim() != rank else times(matrix, x)
 
     if place == 0 and order == list(range(rank)) and rank <= 2:
         return plain_product
 
     def product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
-        rows = rows_of(matrix)
-        if rows is None or x is None or x.dim() != rank:
+        if x is None or x.dim() != rank:
             return None
-        times = rows.times if by_right else rows.transposed_times
         extents = [x.shape[axis] for axis in order]
-        found = times(x.permute(order).reshape(extents[0], math.prod(extents[1:])))
+        found = times(matrix, x.permute(order).reshape(extents[0], math.prod(extents[1:])))
         return None if found is None else found.view(len(found), *extents[1:]).movedim(0, place).contiguous()
 
     return product
@@ -262,7 +269,10 @@ def _product_of_two(case: _Case, by_columns: bool) -> Call | None:
 
     def product(given: Sequence[Operand]) -> SparseTensor | None:
         left, right = (each.rows(given) for each in factors)
-        return None if left is None or right is None else _wrapped(left.times_sparse(right, by_columns))
+        if left is None or right is None:
+            return None
+        found = left.times_sparse(right)
+        return _wrapped(found.transposed() if by_columns else found)
 
     return product
 

@@ -208,6 +208,12 @@ class SparseCall:
             for x in self.given
         )
 
+    def check_not_densified(self) -> None:
+        """Raises where elements that are not stored count, and too many are visited. Of a product with zeros none
+        does."""
+        if self.read.operations.join != "mul" or any(x.fill != 0 for x in self.operands):
+            self.planned.check_not_densified(self.operands)
+
     def again(self) -> Call:
         """What computes the call for other operands of the same traits, without gradients, on one site."""
         planned, operations = self.planned, self.read.operations
@@ -282,11 +288,12 @@ class SparseCall:
         return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
 
     def gives_dense(self, recorded: bool) -> bool:
-        """Whether the result is a dense tensor, also in autograd; beside dense operands it is one, too, where its
-        levels have a place for each element anyway."""
+        """Whether the result is a dense tensor, also in autograd; a sum of products with dense operands is one, too,
+        where its levels have a place for each element anyway."""
         if self.out_format != "auto":
             return self.out_format == "dense"
-        beside = any(isinstance(x, torch.Tensor) and x.layout is torch.strided for x in self.given)
+        sums = any(label not in self.read.result for own in self.read.labels for label in own)
+        beside = sums and any(isinstance(x, torch.Tensor) and x.layout is torch.strided for x in self.given)
         return recorded or self.planned.gives_dense or (beside and not self.planned.has_lists)
 
     def query_plan(self, recorded: bool, cache: bool) -> PlannedGraph | None:

@@ -12,6 +12,7 @@ import torch
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
 from joinsum.execution.compressed_rows import Call, by_rows, has_few_elements, remember, remember_for_traits
+from joinsum.execution.elements_in_rows import by_elements, joins_elements
 from joinsum.execution.paired_rows import by_pairs
 from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
 from joinsum.execution.sparse_call import SparseCall, traits_of
@@ -191,7 +192,7 @@ def sparse_einsum(
     recorded = _is_recorded(operands)
     texts = (equation, operations.join, operations.agg, out_format)
     call = None
-    if not recorded and _may_go_by_rows(current, read):
+    if not recorded and _may_go_by_rows(current):
         if _is_planned_first(operands, out_format):
             call = SparseCall.of(current, read, operands, out_format)
         for way in _ways_by_rows(call, read, operands, out_format):
@@ -209,7 +210,7 @@ def sparse_einsum(
         return _in_autograd(call, operands)
     if out_format != "dense":
         with current.preparing("einsum"):
-            call.planned.check_not_densified(call.operands)
+            call.check_not_densified()
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         remember_for_traits(current, texts, operands, call.again())
     return formatted(call.run(), read.gives_truths, "dense" if call.gives_dense(recorded=False) else out_format)
@@ -234,7 +235,7 @@ def plan_sparse_einsum(
         if recorded and contraction is None:
             _ = _recorded_positions(read, given)
         elif not recorded and out_format != "dense":
-            call.planned.check_not_densified(call.operands)
+            call.check_not_densified()
         program = program_of(read, call.operands)
         way = _first_way(call, recorded)
     site_plan = call.query_plan(recorded, cache) if contraction is None else contraction.planned
@@ -259,11 +260,14 @@ def _is_recorded(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in operands)
 
 
-def _may_go_by_rows(current: Context, read: ReadEinsum) -> bool:
-    """Whether loops of compressed rows may compute it: a sum of products on one site."""
+def _may_go_by_rows(current: Context) -> bool:
+    """Whether loops of compressed rows may compute it, on one site."""
+    return current.sites == 1 and torch._C._len_torch_dispatch_stack() == 0
+
+
+def _sums_products(read: ReadEinsum) -> bool:
     operations = read.operations
-    products = operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
-    return current.sites == 1 and products and torch._C._len_torch_dispatch_stack() == 0
+    return operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
 
 
 def _is_planned_first(operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat) -> bool:
@@ -283,7 +287,7 @@ class _Way:
 def _first_way(call: SparseCall, recorded: bool) -> _Way | None:
     """What is tried before the loop nests of the plan."""
     read, out_format = call.read, call.out_format
-    if not _may_go_by_rows(call.current, read):
+    if not _may_go_by_rows(call.current):
         return None
     operands = call.given
     if recorded:
@@ -298,10 +302,18 @@ def _first_way(call: SparseCall, recorded: bool) -> _Way | None:
 def _ways_by_rows(
     call: SparseCall | None, read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
 ) -> Iterator[_Way]:
-    """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair. The call is planned
-    where `_is_planned_first` says so."""
+    """How it can be computed by the loops of compressed rows, a sum of products alone or pair by pair. The call is
+    planned where `_is_planned_first` says so."""
     case = read.labels, read.result, read.dtype, operands
+    elements = joins_elements(read, operands)
+    if not elements and not _sums_products(read):
+        return
     gives_dense = out_format == "dense" if call is None else call.gives_dense(recorded=False)
+    each = by_elements(read, operands, out_format, gives_dense) if elements else None
+    if each is not None:
+        yield _Way("compressed rows", each, remember_for_traits)
+    if not _sums_products(read):
+        return
     sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
     sparse = sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
     found = by_rows(*case, "sparse") if sparse else None

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from joinsum.algebra.sources import is_sparse
-from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
@@ -16,7 +15,7 @@ from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.optimizer_state import place_states_at_steps
-from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, planned_forward_of
+from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, check_model, planned_forward_of
 from joinsum.frontend.tracing.computed_weights import computed_weights, detach_weights
 from joinsum.frontend.tracing.fake_tensors import module_tensors, plain_tensors
 
@@ -61,8 +60,7 @@ def distribute(
         loss_function(model(batch), target).backward()
         optimizer.step()
     """
-    if not isinstance(model, torch.nn.Module):
-        raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
+    check_model("distribute", model)
     check_not_distributed("distribute", model)
     shards = BatchShards("distribute", data)
     args, keywords = _call_of(sample_inputs, sample_keywords)
@@ -128,9 +126,9 @@ def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     for layer in model.modules():
         if isinstance(layer, torch.nn.RNNBase):
             layer._init_flat_weights()  # with weak references again
-    forward = planned_forward_of(model)
-    if forward is not None:
-        forward.remove()
+        forward = planned_forward_of(layer)  # also of a copy inside of another model
+        if forward is not None:
+            forward.remove()
     if optimizer is not None:
         for state in optimizer.state.values():
             for name, value in state.items():

@@ -9,7 +9,13 @@ from joinsum.frontend.model_method import ModelMethod
 __all__ = ["Generate"]
 
 # Arguments that ask for a cache of another kind, or for a search that shortens it.
-_WITH_OTHER_CACHES = ("past_key_values", "assistant_model", "custom_generate", "prompt_lookup_num_tokens")
+_WITH_OTHER_CACHES = (
+    "past_key_values",
+    "assistant_model",
+    "is_assistant",
+    "custom_generate",
+    "prompt_lookup_num_tokens",
+)
 
 
 class Generate(ModelMethod):

@@ -10,7 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.backend import ForwardAndBackward
@@ -22,7 +24,14 @@ from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.tracing.sizes import Sizes
 from joinsum.frontend.tracing.torch_internals import both_passes
 
-__all__ = ["GraphInAutograd", "PlannedForward", "captured_model", "check_values", "planned_forward_of"]
+__all__ = [
+    "GraphInAutograd",
+    "PlannedForward",
+    "captured_model",
+    "check_model",
+    "check_values",
+    "planned_forward_of",
+]
 
 
 class GraphInAutograd(Captured):
@@ -170,6 +179,25 @@ def check_values(who: str, names: Mapping[int, str], model: torch.nn.Module) -> 
             "(joinsum.load_safetensors, joinsum.load_checkpoint, load_state_dict), or build the model in "
             "joinsum.init_empty(), which knows their initial values"
         )
+
+
+def check_model(who: str, model: object) -> None:
+    """Raises PlanError for what is no model, and for one that cannot be planned as it is."""
+    if not isinstance(model, torch.nn.Module):
+        raise PlanError(f"{who}: a model is a torch.nn.Module: got={show(model)}")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise PlanError(
+                f"{who}: a module of TorchScript cannot be captured: module={name or 'the model'}; give the one that "
+                "it was made from"
+            )
+        for own, parameter in module._parameters.items():
+            if parameter is not None and is_lazy(parameter):
+                path = ".".join(filter(None, [name, own]))
+                raise PlanError(
+                    f"{who}: a lazy parameter has no shape yet: parameter={path}; call the model once first, and make "
+                    "the optimizer then"
+                )
 
 
 def planned_forward_of(model: torch.nn.Module) -> PlannedForward | None:

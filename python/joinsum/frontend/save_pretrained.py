@@ -28,10 +28,12 @@ class SavePretrained(ModelMethod):
         full = full_state_dict(self._model if state_dict is None else state_dict, ranks="first")
         given = {} if state_dict is None else {"state_dict": full}
         result = None
-        if 0 in current.local_sites:
-            self._model.state_dict = lambda *_, **__: full  # type: ignore[assignment, method-assign]
-            try:
-                result = self._original(*args, **given, **kwargs)
-            finally:
-                del self._model.state_dict
+        with current.preparing("save_pretrained"):
+            if 0 in current.local_sites:
+                self._model.state_dict = lambda *_, **__: full  # type: ignore[assignment, method-assign]
+                try:
+                    result = self._original(*args, **given, **kwargs)
+                finally:
+                    del self._model.state_dict
+        current.transport.agree("save_pretrained", "the files are written")
         return result

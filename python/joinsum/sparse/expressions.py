@@ -116,9 +116,12 @@ def _form(data: object, place: str) -> tuple[str, Data]:
     return data[0], data[1:]
 
 
-def _operator(name: object, place: str) -> str:
+_AGGREGATES = ("+", "*", "min", "max", "and", "or")
+
+
+def _operator(name: object, place: str, aggregates: bool) -> str:
     if not isinstance(name, str) or name not in _C.sparse_operators():
-        known = " ".join(_C.sparse_operators())
+        known = " ".join(_AGGREGATES if aggregates else _C.sparse_operators())
         raise PlanError(f"sparse program: no such operator; there are {known}: at={place}, operator={show(name)}")
     return name
 
@@ -136,7 +139,7 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
         return _C.sparse_literal(number_at(rest[0], f"{place}[1]"))
     if form == "in":
         return _C.sparse_input(name_at(rest[0], f"{place}[1]"), names_at(rest[1], f"{place}[2]"))
-    operator = _operator(rest[0], f"{place}[1]")
+    operator = _operator(rest[0], f"{place}[1]", form == "agg")
     try:
         if form == "agg":
             inner = expression_of(rest[2], f"{place}[3]", level + 1)

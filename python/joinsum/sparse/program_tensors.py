@@ -114,6 +114,8 @@ def input_at(value: object, dtype: torch.dtype, place: str) -> _C.SparseInput:
     if isinstance(value, SparseTensor):
         handle = _converted(value, dtype, place).handle
         return _C.SparseInput(handle.shape, handle.fill, handle, 0, [])
+    if isinstance(value, torch.Tensor):
+        raise PlanError(f"sparse program: a tensor of torch's; give SparseTensor.from_torch(x): at={place}")
     members = object_at(value, place, {"shape"}, {"fill", "coo", "nnz", "degrees"})
     shape = [
         extent_at(each, f"{place}.shape[{axis}]")

@@ -118,6 +118,8 @@ def to_matrix_market(who: str, handle: _C.SparseTensor, path: object) -> None:
         raise PlanError(f"{who}: the format is 0 where nothing is stored: fill={handle.fill}")
     if Path(path).suffix == ".bz2":
         raise PlanError(f"{who}: only gzip compresses; give a path in .mtx or .mtx.gz: path={path}")
+    if Path(path).is_dir():
+        raise PlanError(f"{who}: the path is a folder: path={path}")
     writer = _scipy(who, "io")
     matrix = to_scipy(who, handle, "coo")
     whole = Path(path)

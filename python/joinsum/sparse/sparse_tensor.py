@@ -371,10 +371,13 @@ class SparseTensor:
     def _set_values(self, values: torch.Tensor) -> None:
         data = values_of("with_values", "values", values.detach())
         handle = self._handle
-        columns = handle.to_coordinates(False)[0]
-        self._handle = _C.SparseTensor.from_coordinates(
-            handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
-        )
+        if handle.formats[-1:] in (["sorted_list"], ["hash"]) and handle.axes == sorted(handle.axes):
+            self._handle = handle.with_values(data, handle.fill)  # entries are in row-major order
+        else:
+            columns = handle.to_coordinates(False)[0]
+            self._handle = _C.SparseTensor.from_coordinates(
+                handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
+            )
         self._take(values)
         self._calls, self._rows, self._columns = None, False, False
 

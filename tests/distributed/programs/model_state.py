@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,22 @@ def a_checkpoint_that_cannot_be_written_raises_everywhere() -> tuple[str, str, f
     dist.barrier()
     model, optimizer = in_blocks()
     return error_of(lambda: joinsum.save_checkpoint(folder, model, optimizer))
+
+
+class Slow(nn.Linear):
+    """A model that takes its time to write a file."""
+
+    def save_pretrained(self, path: Path) -> None:
+        time.sleep(0.5)
+        torch.save(self.state_dict(), path)
+
+
+@scene(SCENES)
+def a_pretrained_model_is_there_when_its_ranks_have_saved_it() -> bool:
+    path = common_folder() / "weights"
+    torch.manual_seed(0)
+    model: Any = Slow(4, 6)
+    weight = model.weight.detach().clone()
+    joinsum.distribute(model, torch.ones(2, 4))
+    model.save_pretrained(path)
+    return torch.equal(torch.load(path)["weight"], weight)

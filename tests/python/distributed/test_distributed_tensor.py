@@ -230,12 +230,36 @@ def test_lists_are_refused_where_the_operator_is_not_elementwise(sites: int) -> 
         torch.ops.aten._foreach_mm([x], [x])
 
 
-def test_data_is_assigned_from_blocks_alone(sites: int) -> None:
+def test_data_of_a_plain_tensor_are_copied(sites: int) -> None:
+    x = blocks(draw(4, 4), sites).requires_grad_()
+    place, y = str(x.physical_type), draw(4, 4, seed=2)
+    x.data = y
+    assert torch.equal(x.full_tensor(), y)
+    y.zero_()
+    assert x.full_tensor().any()
+    assert (str(x.physical_type), x.requires_grad, x.grad_fn) == (place, True, None)
+
+
+@pytest.mark.parametrize("other", [torch.ones(4, 3), torch.ones(4, 4, dtype=torch.float64), 2.0])
+def test_data_of_another_shape_or_dtype_are_refused(sites: int, other: Any) -> None:
     x = blocks(draw(4, 4), sites)
     before = x.full_tensor()
-    with pytest.raises(joinsum.PlanError, match=r"x\.copy_\(y\)"):
-        x.data = draw(4, 4, seed=2)
+    with pytest.raises(joinsum.PlanError, match="data is a tensor of the same shape and dtype: assigned="):
+        x.data = other
     assert torch.equal(x.full_tensor(), before)
+
+
+def test_parameters_are_a_vector_and_back() -> None:
+    joinsum.init(sites=3)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    plain = copy.deepcopy(model)
+    joinsum.distribute(model, torch.ones(4, 6))
+    vector = nn.utils.parameters_to_vector(model.parameters())
+    assert torch.equal(vector, nn.utils.parameters_to_vector(plain.parameters()))
+    nn.utils.vector_to_parameters(vector * 2, model.parameters())
+    for x, y in zip(model.parameters(), plain.parameters(), strict=True):
+        assert isinstance(x, DistributedTensor)
+        assert torch.equal(x.full_tensor(), 2 * y)
 
 
 @settings(max_examples=25, deadline=None)

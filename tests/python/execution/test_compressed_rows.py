@@ -15,9 +15,11 @@ from joinsum.execution import paired_rows
 
 @pytest.fixture(autouse=True)
 def one_site() -> Iterator[None]:
+    threads = torch.get_num_threads()
     joinsum.init(sites=1)
     yield
     joinsum.init()
+    torch.set_num_threads(threads)
 
 
 def random_dense(seed: int, *shape: int, density: float, dtype: torch.dtype) -> torch.Tensor:

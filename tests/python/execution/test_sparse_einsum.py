@@ -352,3 +352,24 @@ def test_a_result_without_memory_says_so() -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert "no memory for the result" in run.stdout
+
+
+@pytest.mark.parametrize("agg", ["any", "max", "sum"])
+@pytest.mark.parametrize("out_format", ["auto", "csr", "hash", "dense"])
+def test_products_beside_dense_operands_visit_what_these_have(agg: str, out_format: str) -> None:
+    """More elements than there are entries, but none that is not stored counts."""
+    generator = torch.Generator().manual_seed(0)
+    dense = [torch.rand(shape, generator=generator) < 0.1 for shape in ((130, 90), (90, 90), (90, 64))]
+    wanted = torch.einsum("ij,jk,kl->il", *(x.double() for x in dense))
+    if agg != "any":
+        dense = [x.double() for x in dense]
+    sparse = SparseTensor.from_torch(dense[2], levels="coo")
+    found = joinsum.einsum("ij,jk,kl->il", dense[0], dense[1], sparse, agg=agg, out_format=out_format)
+    found = found.to_dense() if isinstance(found, SparseTensor) else found
+    assert torch.equal(found.double(), wanted if agg == "sum" else (wanted > 0).double())
+
+
+def test_a_map_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    x = SparseTensor.from_torch(torch.eye(3), levels="csr")
+    with pytest.raises(joinsum.PlanError, match="the maps abs, exp, log, negate, relu, sigmoid, sqrt, square"):
+        joinsum.einsum("ij->ij", x, join="tanh")

@@ -160,3 +160,12 @@ def test_a_copied_and_a_gathered_model_have_their_own_method(model: Any) -> None
     joinsum.gather(copied)
     assert copied.generate.__func__ is type(model).generate
     assert "generate" in vars(model)
+
+
+def test_a_distributed_model_assists() -> None:
+    plain, assistant = llama(), llama()
+    ids = padded()["input_ids"][1:]
+    wanted = plain.generate(ids, assistant_model=llama(), do_sample=False, max_new_tokens=6)
+    for each in (plain, assistant):
+        joinsum.distribute(each, {"input_ids": ids})
+    assert torch.equal(plain.generate(ids, assistant_model=assistant, do_sample=False, max_new_tokens=6), wanted)

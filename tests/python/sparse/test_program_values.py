@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -276,3 +277,65 @@ def test_unknown_options_are_errors_that_name_them(option: str, value: Any) -> N
     program = sparse.Program.from_json(json.dumps(GOOD))
     with pytest.raises(ValueError, match=option):
         program.plan(**{option: value})
+
+
+# Of a matrix X and factors U, V: sums of squares of what is summed itself, whose copies have indices of their own.
+FACTORISATIONS = [
+    "+[i, j] sq(-(X[i, j], +[k] *(U[i, k], V[k, j])))",
+    "+[i, j] *(-(X[i, j], +[k] *(U[i, k], V[k, j])), -(X[i, j], +[k] *(U[i, k], V[k, j])))",
+    "+[i, j] *(B[i, j], sq(-(X[i, j], +[k] *(U[i, k], V[k, j]))))",
+    "+[i, j] sq(+(+[k] *(U[i, k], V[k, j]), +(X[i, j], +[k] *(U[i, k], W[k, j]))))",
+    "+[i] sq(-(y[i], +[k] *(U[i, k], sq(+(v[k], +[j] V[k, j])))))",
+    "+[i, j, l] *(-(X[i, j], +[k] *(U[i, k], V[k, j])), -(X[i, l], +[k] *(U[i, k], V[k, l])))",
+]
+
+
+def factorisation(text: str, rows: int, columns: int, rank: int, entries: int) -> dict[str, Any]:
+    draw = np.random.default_rng(0)
+    x = np.zeros((rows, columns))
+    x.ravel()[draw.choice(rows * columns, entries, replace=False)] = draw.integers(1, 5, entries)
+    tensors = {"X": x, "B": (x > 2) * 1.0, "y": draw.integers(0, 3, rows) * 1.0, "v": draw.integers(0, 3, rank) * 1.0}
+    tensors |= {name: draw.integers(-2, 3, (rank, columns)) * 1.0 for name in "VW"}
+    tensors["U"] = draw.integers(-2, 3, (rows, rank)) * 1.0
+    used = {name: each for name, each in tensors.items() if f"{name}[" in text}
+    return program_of(("q", text, ""), **used)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("text", FACTORISATIONS)
+def test_squares_of_sums_have_the_values_of_dense_evaluation(text: str, search: str, mode: str) -> None:
+    for distribute in (True, False):
+        assert_values(factorisation(text, 7, 6, 2, 9), text, search=search, mode=mode, distribute=distribute)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("text", FACTORISATIONS[:2])
+def test_the_squared_error_of_a_factorisation_needs_no_dense_product(text: str, estimator: str) -> None:
+    value = factorisation(text, 80, 60, 3, 100)
+    program = sparse.Program.from_json(json.dumps(value))
+    cost = program.plan(estimator=estimator).cost
+    assert cost < 80 * 60
+    assert cost < program.plan(estimator=estimator, distribute=False).cost / 5
+    assert_values(value, text)
+
+
+def test_copies_that_would_need_too_many_indices_are_not_made() -> None:
+    """Each factor has twelve indices of its own, so that two copies of all have more than there may be."""
+    indices = [f"k{i}" for i in range(12)]
+    chain = [
+        "agg",
+        "+",
+        indices,
+        ["map", "*", [["in", "T", [a, b]] for a, b in itertools.pairwise(indices)]],
+    ]
+    expression: Any = ["in", "v", ["i"]]
+    for _ in range(4):
+        expression = ["map", "sq", [["map", "+", [expression, chain]]]]
+    tensors = {"v": from_dense([1.0, 0.0, 2.0]), "T": from_dense(np.eye(2))}
+    query = {"name": "q", "expr": ["agg", "+", ["i"], expression], "output": []}
+    (result,) = sparse.Program({"tensors": tensors, "queries": [query]}).run().values()
+    values = np.array([1.0, 0.0, 2.0])
+    for _ in range(4):
+        values = (values + 2) ** 2
+    assert result.item() == values.sum()

@@ -64,15 +64,30 @@ std::string found_compiler(const std::string& wanted) {
   return {};
 }
 
+/// Runs a compiler; one that did not end in time is not started again.
+Ended run_in_time(const std::vector<std::string>& arguments, double longest) {
+  static std::mutex mutex;
+  static std::map<std::string, std::string> late;
+  const std::string& path = arguments.front();
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (const auto found = late.find(path); found != late.end()) return {.in_time = false, .how = found->second};
+  }
+  Ended ended = run_program(arguments, std::chrono::milliseconds(static_cast<int64_t>(1000 * longest)));
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!ended.in_time) late[path] = ended.how;
+  return ended;
+}
+
 /// Asks a compiler for its version once.
-SystemCompiler system_compiler(const std::string& wanted) {
+SystemCompiler system_compiler(const std::string& wanted, double longest) {
   static std::mutex mutex;
   static std::map<std::string, SystemCompiler> known;
   const std::string path = found_compiler(wanted);
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(path);
   if (found != known.end()) return found->second;
-  const Ended ended = run_program({path, "--version"});
+  const Ended ended = run_in_time({path, "--version"}, longest);
   JOINSUM_USER_CHECK(ended.succeeded, "kernel compiler: it does not tell its version: path=", path, ", ", ended.how,
                      ", output=", ended.output, "; set JOINSUM_CXX to a C++ compiler, or JOINSUM_JIT=0");
   return known[path] = {path, ended.output};
@@ -147,24 +162,25 @@ void write_source(const std::string& path, const std::string& source) {
                      "; set JOINSUM_KERNEL_CACHE to a folder of your own, or JOINSUM_JIT=0");
 }
 
-void run_compiler(const SystemCompiler& compiler, const std::string& source, const std::string& library) {
+void run_compiler(const SystemCompiler& compiler, const std::string& source, const std::string& library,
+                  double longest) {
   std::vector<std::string> arguments{compiler.path};
   arguments.insert(arguments.end(), flags().begin(), flags().end());
   arguments.insert(arguments.end(), {"-o", library, source});
-  const Ended ended = run_program(arguments);
+  const Ended ended = run_in_time(arguments, longest);
   JOINSUM_USER_CHECK(ended.succeeded, "kernel compiler: it failed: path=", compiler.path, ", ", ended.how,
                      ", output=", ended.output, "; set JOINSUM_CXX to another compiler, or JOINSUM_JIT=0");
 }
 
 /// Compiles into the cache under its key and loads it.
 std::shared_ptr<const Library> compile_into(const std::string& folder, const std::string& key,
-                                            const std::string& source, const SystemCompiler& compiler) {
+                                            const std::string& source, const SystemCompiler& compiler, double longest) {
   const std::string stem = folder + "/" + key;
   const std::string own = ".tmp." + std::to_string(getpid());
   const Temporary text{stem + own + ".cpp"};
   const Temporary binary{stem + own + ".so"};
   write_source(text.path, source);
-  run_compiler(compiler, text.path, binary.path);
+  run_compiler(compiler, text.path, binary.path, longest);
   // The linker leaves what the user's umask permits, and files that others may write are not loaded.
   chmod(binary.path.c_str(), S_IRWXU);
   // Loaded before it gets its name: what cannot be loaded is not cached.
@@ -202,7 +218,7 @@ bool compilation_is_on() {
 }
 
 Compiled compile(const std::string& source, const CompilerSettings& settings) {
-  const SystemCompiler compiler = system_compiler(settings.compiler);
+  const SystemCompiler compiler = system_compiler(settings.compiler, settings.longest_seconds);
   const std::string key = key_of(source, compiler);
   if (auto library = loaded().find(key)) return {std::move(library), 0};
   const std::string folder = folder_of(settings);
@@ -213,14 +229,14 @@ Compiled compile(const std::string& source, const CompilerSettings& settings) {
   // Another process may have compiled it while this one waited.
   if (auto library = cached(path)) return {loaded().add(key, std::move(library)), 0};
   const auto before = std::chrono::steady_clock::now();
-  auto library = compile_into(folder, key, source, compiler);
+  auto library = compile_into(folder, key, source, compiler, settings.longest_seconds);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - before;
   trim_cache_folder(folder, settings.cache_bytes);
   return {loaded().add(key, std::move(library)), seconds.count()};
 }
 
 bool is_compiled(const std::string& source, const CompilerSettings& settings) {
-  const std::string key = key_of(source, system_compiler(settings.compiler));
+  const std::string key = key_of(source, system_compiler(settings.compiler, settings.longest_seconds));
   return loaded().find(key) != nullptr || is_own_file(folder_of(settings) + "/" + key + ".so");
 }
 

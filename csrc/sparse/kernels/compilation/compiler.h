@@ -26,6 +26,7 @@ class Library {
 struct CompilerSettings {
   std::string compiler;                    ///< name or path; empty: $JOINSUM_CXX, then c++, g++, clang++
   std::string cache_folder;                ///< empty: `default_cache_folder`
+  double longest_seconds = 60;             ///< that the compiler may run
   int64_t cache_bytes = int64_t{1} << 28;  ///< beyond which the files used longest ago are removed
 };
 
@@ -38,8 +39,8 @@ struct Compiled {
 bool compilation_is_on();
 
 /// Compiles a source, or takes what this process or the cache folder has. Two processes compile one source once. Raises
-/// PlanError, which says why, where there is no compiler, it fails or is killed, or the cache folder cannot be used;
-/// nothing of it stays in the cache then.
+/// PlanError, which says why, where there is no compiler, it fails, is killed or takes too long, or the cache folder
+/// cannot be used; nothing of it stays in the cache then.
 Compiled compile(const std::string& source, const CompilerSettings& settings = {});
 
 /// Whether `compile` would run no compiler. Raises as it does.

@@ -40,6 +40,32 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
     return grid.to(theta.dtype)
 
 
+def _cov(
+    self: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.cov` of `[variables, observations]`, which torch does not trace, as it warns where the divisor is not
+    positive."""
+    if self.dim() > 2:
+        raise RuntimeError(f"cov: a matrix of variables and observations, not of {self.dim()} axes")
+    x = self.to(torch.promote_types(self.dtype, torch.float32)) if not self.is_floating_point() else self
+    x = x if x.dim() == 2 else x.reshape(1, -1)
+    weights = [each.to(x.dtype) for each in (fweights, aweights) if each is not None]
+    each = weights[0] * weights[-1] if len(weights) == 2 else weights[0] if weights else None
+    total: Any = x.shape[1] if each is None else each.sum()
+    mean = x.mean(1, keepdim=True) if each is None else (x * each).sum(1, keepdim=True) / total
+    if each is not None and aweights is not None and correction != 0:
+        divisor = total - correction * (each * weights[-1]).sum() / total
+    else:
+        divisor = total - correction
+    centered = x - mean
+    divisor = divisor.clamp(min=0) if isinstance(divisor, torch.Tensor) else torch.sym_max(divisor, 0)  # type: ignore[no-untyped-call]
+    return (centered @ (centered if each is None else centered * each).T / divisor).squeeze()
+
+
 def _centers(extent: int, align_corners: bool, like: torch.Tensor) -> torch.Tensor:
     """Where an axis's elements are, with the axis from -1 to 1: it ends at the centers of the outer elements, or at
     their outer edges."""
@@ -51,3 +77,6 @@ def _centers(extent: int, align_corners: bool, like: torch.Tensor) -> torch.Tens
 
 COMPOSED: dict[Any, Callable[..., Any]] = get_decompositions(list(map(_operator, _NAMES.split())))
 COMPOSED[torch.ops.aten.affine_grid_generator.default] = _affine_grid
+COMPOSED[torch.ops.aten._is_all_true.default] = torch.all
+COMPOSED[torch.ops.aten._is_any_true.default] = torch.any
+COMPOSED[torch.ops.aten.cov.default] = _cov

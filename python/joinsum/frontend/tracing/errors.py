@@ -28,10 +28,13 @@ __all__ = ["capturing", "compiling", "compiling_for_torch"]
 
 _REMEDY = (
     "the function must be one graph: write branches on tensors' values with torch.where, and move what is no tensor "
-    "operation out of the captured function; call the model once before if its first call does more than later ones"
+    "operation out of the captured function; call the model once before if its first call does more than later ones; "
+    'or take torch.compile(model, backend="joinsum") in your own loop, which leaves such lines to Python'
 )
 
 _LEFT_TO_TORCH: tuple[type[Exception], ...] = (Warning, *HandledByDynamo)
+
+_REQUIRES_GRAD = "a tensor's requires_grad is changed"
 
 # What Dynamo says; what an error of ours says of it, with the groups of the first; whether capture alone asks for other
 # code, or what was captured fails without it, too.
@@ -50,12 +53,19 @@ _SENTENCES = (
         True,
     ),
     (r"^Dynamic shape operator(?s:.*?)context: ([\w.]+)", "a result's shape depends on tensors' values: {0}", True),
+    (r"^Data dependent operator(?s:.*?)context: ([\w.]+)", "an operator reads tensors' values: {0}", True),
     (r"^Data-dependent branching", "a branch depends on a tensor's value", True),
-    (r"\bCould not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
+    (
+        r"\bCould not (?:guard on|extract specialized integer from) data-dependent",
+        "a shape or a branch depends on tensors' values",
+        True,
+    ),
     (r"wrapped with `torch\.compiler\.disable` \(reason: (?!None\b)(.*)\)", "{0}", True),
     (r"^Skip \w+ `torch\.compiler\.disable\(\)`d function", "a function is marked with torch.compiler.disable", True),
     (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
+    (r"sourceless builder(?s:.*?)how to wrap <class '([\w.]+)'>", "an object cannot be captured: type={0}", True),
     (r"builtin operator `(\w+)`", "a call is no tensor operation: {0}", True),
+    (r"context: module: <unknown module>, qualname: ([\w.]+)", "a call is no tensor operation: {0}", True),
     (r"context: module: ([\w.]+), qualname: ([\w.]+)", "a call is no tensor operation: {0}.{1}", True),
     (
         r"autograd\.grad consumed returned tensor(?s:.*?)have consumed grad_fns: ([\w, ]+)$",
@@ -65,11 +75,14 @@ _SENTENCES = (
     (r"unsupported operator: (\w+)\.(\w+)", "torch cannot trace this operator: operator={0}::{1}", False),
     (r"trace method `(\w+)` of class `(\w+)`", "a method cannot be captured: {1}.{0}", True),
     (r"^Invalid call to __build_class__", "a class is defined in the captured code", True),
-    (r"^Unsupported Tensor\.requires_grad_\(\) call", "a tensor's requires_grad is changed", True),
+    (r"^Unsupported Tensor\.requires_grad_\(\) call|^setattr\(\) on Tensor\.requires_grad", _REQUIRES_GRAD, True),
     (r"op returned non-Tensor(?s:.*?)target: (\w+)", "a call returns no tensor: {0}", True),
 )
+_NEGATED = re.compile(r", code=assert not\b")
 _SYMBOL = re.compile(r"\bs\d+\b")  # an extent of any size
 _HINT = re.compile(r"\bs\d+: hint = (\d+)")
+
+_CAUSE = re.compile(r"^Caused by: (.*?)  # (\S+):(\d+) in (\S+)", re.MULTILINE)
 
 _OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?\)", re.DOTALL)
 _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
@@ -118,9 +131,12 @@ def _translated(who: str, model: torch.nn.Module | None, rejected: RejectedOpera
             said = f"{said.rstrip('.')}: module={rejected.module}"
         # An operator that rejects its operands would do so without capture too.
         remedy = "" if isinstance(error, TorchRuntimeError) or not ours else f"; {_REMEDY}"
+        place = _place(str(error))
         if _ESCAPING_RESULT in str(error):
             remedy = f"; {_RETURN}"
-        raise CaptureError(f"{who}: {said}{_place(str(error))}{remedy}") from error
+        elif _NEGATED.search(place):
+            remedy = "; Python sees a branch there: assert that something holds of all elements, assert (~x).all()"
+        raise CaptureError(f"{who}: {said}{place}{remedy}") from error
 
 
 @contextmanager
@@ -192,4 +208,5 @@ def _unquoted(arguments: str) -> str:
 def _place(text: str) -> str:
     """The innermost line of the user's code in the message."""
     _, _, code = text.partition("from user code:")
-    return place_in(code)
+    found = _CAUSE.search(text) if not code else None
+    return place_in(code) if found is None else ": at {1}:{2} in {3}, code={0}".format(*found.groups())

@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from joinsum.algebra.sources import is_sparse
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.base.trees import tree_leaves, tree_map
@@ -33,6 +34,7 @@ from joinsum.frontend.tracing.torch_internals import (
     with_own_code,
     without_collections,
 )
+from joinsum.sparse import SparseTensor
 
 __all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "plain_tensors", "tensor_names", "tracing"]
 
@@ -294,6 +296,8 @@ class TracedFunction:
 
     def _fake_of(self, x: Any) -> Any:
         """A tensor's fake tensor in this call: the same one in every call while the tensor's metadata are the same."""
+        if isinstance(x, SparseTensor):
+            raise PlanError(f'{self._who}: models take tensors of torch; give x.to_torch("coo"): got={show(x)}')
         if not isinstance(x, torch.Tensor):
             return x
         if id(x) in self._fake:

@@ -25,7 +25,7 @@ def refusal_of_torch(text: str, model: torch.nn.Module | None) -> tuple[str, str
     """What is refused and a remedy, from Dynamo's message, if a module of the model or a function of torch is the
     cause."""
     message, _, _ = text.partition("from user code:")
-    for find in (_backward_hook, _cumulative_average, _values_in_torch, _read_past_inputs):
+    for find in (_backward_hook, _cumulative_average, _drawn_by_transformers, _values_in_torch, _read_past_inputs):
         found = find(message, text, model)
         if found is not None:
             return found
@@ -59,8 +59,27 @@ def _cumulative_average(message: str, text: str, model: torch.nn.Module | None) 
     averaging = _paths(model, lambda x: isinstance(x, _BatchNorm) and x.momentum is None)[:1]
     return (
         f"batch norm with momentum=None divides by the number of batches so far, a tensor's value{_named(averaging)}",
-        "give it a number, as momentum=0.1",
+        "give it a number, as momentum=0.1; where torch.optim.swa_utils.update_bn sets None, make the averaged model "
+        "plain before, joinsum.gather(averaged)",
     )
+
+
+def _drawn_by_transformers(message: str, text: str, _: torch.nn.Module | None) -> tuple[str, str] | None:
+    """What models of transformers draw in training by numbers that are no tensors: settings switch it off."""
+    if "data-dependent" not in message.lower() or "/transformers/models/" not in text:
+        return None
+    last = text.rpartition("/transformers/models/")[2]
+    if "compute_num_masked_span" in last or "_compute_mask_indices" in last:
+        return (
+            "the model masks spans of its input, which transformers draws with numpy (SpecAugment)",
+            "switch it off, model.config.apply_spec_augment = False, or mask the input before the model",
+        )
+    if any(name in last for name in ("layerdrop", "layer_drop", "skip_the_layer")):
+        return (
+            "the model skips layers by a number that it draws in each call (layer drop)",
+            "set layerdrop to 0: in the config before the model is made, or that attribute of its encoder and decoder",
+        )
+    return None
 
 
 def _values_in_torch(message: str, text: str, model: torch.nn.Module | None) -> tuple[str, str] | None:

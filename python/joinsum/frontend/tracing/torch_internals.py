@@ -34,6 +34,7 @@ from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
@@ -43,6 +44,7 @@ from joinsum.capture.decompositions.attention import GPU_ATTENTION
 from joinsum.capture.decompositions.composed import COMPOSED
 from joinsum.capture.decompositions.random_draws import RANDOM_DRAWS
 from joinsum.cluster.context import context
+from joinsum.frontend.tracing.assertions import assert_tensors
 from joinsum.frontend.tracing.data_dependence import check_sizes
 from joinsum.frontend.tracing.draws import check_draws
 from joinsum.frontend.tracing.margins import compose_margins
@@ -78,7 +80,14 @@ __all__ = [
 ]
 
 # Errors of Dynamo for a program that cannot be captured as one graph.
-RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
+RefusedByDynamo = (
+    Unsupported,
+    UserError,
+    TorchRuntimeError,
+    InternalTorchDynamoError,
+    FailOnRecompileLimitHit,
+    GuardOnDataDependentSymNode,
+)
 
 # What Dynamo handles itself where compiling a graph raises it, as by a graph break.
 HandledByDynamo: tuple[type[Exception], ...] = (TorchDynamoException, *exceptions_allowed_to_be_fallback)
@@ -102,6 +111,7 @@ def aot_compile(
     check_draws(gm)
     _compose_attention(gm)
     compose_margins(gm)
+    assert_tensors(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()
 
@@ -152,11 +162,16 @@ def _compose_attention(gm: torch.fx.GraphModule) -> None:
         gm.recompile()
 
 
-# torch's gradient of it rejects symbolic sizes already while Dynamo traces `autograd.grad`, before there is a graph. As
-# torch's own decompositions do, this one acts in all traces of the process that use torch's Python dispatcher.
-_AFFINE_GRID = torch.ops.aten.affine_grid_generator.default
-if torch._C.DispatchKey.Autograd not in _AFFINE_GRID.py_kernels:
-    _AFFINE_GRID.py_impl(torch._C.DispatchKey.Autograd)(COMPOSED[_AFFINE_GRID])
+# The gradient of the first rejects symbolic sizes, and the second reads a value, already while Dynamo traces, before
+# there is a graph. As torch's own decompositions do, these act in all traces of the process that use torch's Python
+# dispatcher.
+_AFFINE_GRID, _COV = torch.ops.aten.affine_grid_generator.default, torch.ops.aten.cov.default
+for _operator, _key in (
+    (_AFFINE_GRID, torch._C.DispatchKey.Autograd),
+    (_COV, torch._C.DispatchKey.CompositeImplicitAutograd),
+):
+    if _key not in _operator.py_kernels:
+        _operator.py_impl(_key)(COMPOSED[_operator])
 
 _OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 

@@ -20,7 +20,7 @@ from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.loss_state import ModelAndLoss, loss_modules
-from joinsum.frontend.planned_forward import PlannedForward, check_values, planned_forward_of
+from joinsum.frontend.planned_forward import PlannedForward, check_model, check_values, planned_forward_of
 from joinsum.frontend.tracing.computed_weights import computed_weights
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, plain_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
@@ -37,6 +37,13 @@ from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_st
 from joinsum.frontend.training.trained_parameters import OptimizerState, TrainedParameters
 
 __all__ = ["TrainStep", "train_step"]
+
+
+def _no_backward(*_: Any, **__: Any) -> None:
+    raise PlanError(
+        "train_step: the step has run its backward pass and its update already, so that its loss has none; for a loop "
+        "of your own take joinsum.distribute(model, inputs)"
+    )
 
 
 class TrainStep:
@@ -144,7 +151,7 @@ class TrainStep:
             if call.last:
                 self._metrics["skipped"] = is_skipped
                 self._scale.update(is_skipped)
-        loss.metrics = self.metrics
+        loss.metrics, loss.backward = self.metrics, _no_backward
         return loss if others is None or isinstance(others, Tensor) else self._with_loss(others, loss)
 
     def _give_memory(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -414,8 +421,7 @@ def train_step(
         for inputs, target in batches:
             loss = step(inputs, target)
     """
-    if not isinstance(model, torch.nn.Module):
-        raise PlanError(f"train_step: a model is a torch.nn.Module: got={show(model)}")
+    check_model("train_step", model)
     if loss_function is not None and not callable(loss_function):
         raise PlanError(f"train_step: a loss function is callable, or None: got={show(loss_function)}")
     if max_norm is not None and not max_norm > 0:

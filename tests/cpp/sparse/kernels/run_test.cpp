@@ -1,8 +1,10 @@
 #include "sparse/kernels/run.h"
 
 #include <cstdlib>
+#include <fstream>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "sparse/kernels/expectations.h"
 #include "sparse/kernels/temporary_folder.h"
@@ -93,6 +95,25 @@ TEST(Run, WhereNothingCompilesTheInterpreterRunsAndSaysWhy) {
   EXPECT_NE(automatic.why_interpreted.find("there is no such program"), std::string::npos);
   const RunOptions options{.engine = Engine::kCompiled, .cache = folder.path()};
   EXPECT_NE(error_of([&] { run(product.kernel, product.arguments(), options); }), "no error");
+}
+
+TEST(Run, ALibraryWithoutTheFunctionIsNotRun) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/other_compiler";
+  // Compiles nothing, whatever the source.
+  std::ofstream(path) << "#!/bin/sh\n[ \"$1\" = --version ] && exec c++ --version\n"
+                      << "while [ \"$1\" != -o ]; do shift; done\n"
+                      << "echo 'int other;' | exec c++ -x c++ -shared -fPIC -o \"$2\" -\n";
+  chmod(path.c_str(), S_IRWXU);
+  const Variable compiler("JOINSUM_CXX", path.c_str());
+  const Product product(6);
+  const auto automatic = run(product.kernel, product.arguments(), {.cache = folder.path(), .iterations = 1e12});
+  expect_product(automatic, 6);
+  EXPECT_FALSE(automatic.compiled);
+  EXPECT_NE(automatic.why_interpreted.find("it has no such function"), std::string::npos);
+  const RunOptions options{.engine = Engine::kCompiled, .cache = folder.path()};
+  EXPECT_NE(error_of([&] { run(product.kernel, product.arguments(), options); }).find("no such function"),
+            std::string::npos);
 }
 
 TEST(Run, TheSwitchTurnsCompilationOff) {

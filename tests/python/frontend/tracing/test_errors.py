@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import random
 import re
 import threading
 from collections.abc import Callable
@@ -105,6 +106,15 @@ def storing(x: Tensor, _: Layer) -> Any:
     return x.storage().size() + x
 
 
+def drawing(x: Tensor, _: Layer) -> Tensor:
+    return x if random.random() < 0.5 else -x
+
+
+def freezing(x: Tensor, _: Layer) -> Tensor:
+    x.requires_grad = False
+    return x
+
+
 SAID = {
     raising: ("the code raises ValueError: one of 'a' and \"b\"", "raise ValueError", False),
     other_arguments: ("a call does not fit the arguments of the function: forward", "scale=2", False),
@@ -120,6 +130,8 @@ SAID = {
     disabled: ("a function is marked with torch.compiler.disable", "plain(x)", True),
     defining: ("a class is defined in the captured code", "class Own", True),
     storing: ("a call returns no tensor: storage", "x.storage()", True),
+    drawing: ("a call is no tensor operation: Random.random", "random.random()", True),
+    freezing: ("a tensor's requires_grad is changed", "x.requires_grad = False", True),
     by_class: ("a method cannot be captured: str.startswith", "startswith", True),
 }
 

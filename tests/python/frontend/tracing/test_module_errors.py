@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import joinsum
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import swa_utils
 
 DYNAMO = re.compile(r"\bu\d|unhinted|_check|[Hh]int|Dynamic shape|graph break|compiled autograd|grad_fn")
 
@@ -138,3 +141,76 @@ def test_a_layer_of_torchs_that_branches_on_values_is_named() -> None:
     said = refused(Adaptive(), None, torch.randn(6, 8), torch.randint(0, 12, (6,)))
     assert "in torch.nn.modules.adaptive.forward: module=head: at " in said
     assert "code=return self.head(x, y).loss" in said
+
+
+def test_an_average_of_a_trained_model_is_plain_after_gather() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    batches = [(torch.randn(6, 8), torch.randn(6, 4)) for _ in range(3)]
+    step(*batches[0])
+    average = swa_utils.AveragedModel(model)
+    for batch in batches:
+        step(*batch)
+        average.update_parameters(model)
+    with pytest.raises(joinsum.CaptureError, match=r"make the averaged model plain before, joinsum\.gather"):
+        swa_utils.update_bn([x for x, _ in batches], average)
+    joinsum.gather(average)
+    swa_utils.update_bn([x for x, _ in batches], average)
+    norm = average.module[1]
+    assert type(norm.running_mean) is torch.Tensor
+    means = torch.stack([average.module[0](x).mean(0) for x, _ in batches]).mean(0)
+    torch.testing.assert_close(norm.running_mean, means.detach())
+    step(*batches[0])  # the model itself trains on
+
+
+@pytest.mark.parametrize("who", ["train_step", "distribute"])
+def test_modules_that_cannot_be_planned_are_named(who: str) -> None:
+    def planned(model: nn.Module) -> object:
+        if who == "distribute":
+            return joinsum.distribute(model, torch.ones(2, 4))
+        return joinsum.train_step(model, None, torch.optim.SGD([nn.Parameter(torch.ones(1))]))
+
+    def refusal(model: nn.Module) -> str:
+        with pytest.raises(joinsum.PlanError) as caught:
+            planned(model)
+        return str(caught.value)
+
+    traced = nn.Sequential(nn.ReLU(), torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)))
+    assert f"{who}: a module of TorchScript cannot be captured: module=1; give the one that" in refusal(traced)
+    assert f"{who}: a lazy parameter has no shape yet: parameter=0.weight" in refusal(nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_the_loss_of_a_step_has_no_backward_pass() -> None:
+    model = nn.Linear(4, 3)
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.PlanError, match="the step has run its backward pass and its update already"):
+        step(torch.ones(2, 4), torch.ones(2, 3)).backward()
+
+
+def test_what_models_of_transformers_draw_is_named_with_its_setting() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    waves = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2}
+    config = transformers.Wav2Vec2Config(**sizes, **waves, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2)
+    model = transformers.Wav2Vec2ForSequenceClassification(config).train()
+    step = joinsum.train_step(model, None, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = {"input_values": torch.randn(2, 1200), "labels": torch.tensor([0, 1])}
+    with pytest.raises(joinsum.CaptureError, match=r"SpecAugment.*model\.config\.apply_spec_augment = False"):
+        step(**batch)
+    model.config.apply_spec_augment = False
+    with pytest.raises(joinsum.CaptureError, match=r"layer drop.*set layerdrop to 0"):
+        step(**batch)
+    model.config.layerdrop = 0.0
+    assert step(**batch).isfinite()
+
+
+def test_an_assertion_that_python_sees_as_a_branch_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "asserting.py"  # whose assertions pytest does not rewrite
+    path.write_text("def check(x):\n    assert not (x < 0).any()\n    return x\n")
+    spec = importlib.util.spec_from_file_location("asserting", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    said = refused(nn.Linear(4, 3), lambda x, y: module.check(x - y).sum(), torch.ones(2, 4), torch.ones(2, 3))
+    assert "assert that something holds of all elements, assert (~x).all()" in said

@@ -147,6 +147,31 @@ TEST(Compiler, ACompilerThatIsKilledHalfWayLeavesNothingInTheCache) {
   EXPECT_EQ(call(compile(returning(5), {.cache_folder = cache})), 5);
 }
 
+TEST(Compiler, ACompilerThatTakesTooLongIsStoppedOnceWithAllThatItStarted) {
+  const TemporaryFolder folder;
+  const std::string counter = folder.path() + "/counter";
+  const std::string started = folder.path() + "/started";
+  const std::string compiler =
+      script(folder, "echo run >> " + counter + "\nsleep 1000 & echo $! > " + started + "\nsleep 1000");
+  const CompilerSettings settings{
+      .compiler = compiler, .cache_folder = folder.path() + "/cache", .longest_seconds = 0.5};
+  EXPECT_TRUE(contains(error_of(returning(90), settings), "stopped after 0.5 s"));
+  EXPECT_TRUE(contains(error_of(returning(91), settings), "stopped after 0.5 s"));
+  std::stringstream runs;
+  runs << std::ifstream(counter).rdbuf();
+  EXPECT_EQ(runs.str(), "run\n");
+  pid_t child = 0;
+  std::ifstream(started) >> child;
+  ASSERT_GT(child, 0);
+  const auto ended = [&] {  // gone, or waiting until its end is read
+    std::ifstream facts("/proc/" + std::to_string(child) + "/stat");
+    std::string text;
+    return !std::getline(facts, text) || contains(text, ") Z ");
+  };
+  for (int i = 0; i < 500 && !ended(); ++i) usleep(10'000);
+  EXPECT_TRUE(ended());
+}
+
 TEST(Compiler, ACompilerWhoseOutputCannotBeLoadedLeavesNothingInTheCache) {
   const TemporaryFolder folder;
   const std::string cache = folder.path() + "/kernels";
