@@ -178,6 +178,34 @@ class Row {
   std::vector<uint64_t> bytes_;  ///< a byte for each column
 };
 
+/// How many columns a row has, each of which is marked once or more.
+class ColumnMarks {
+ public:
+  explicit ColumnMarks(int64_t columns) : marks_((columns + 63) / 64), used_((marks_.size() + 63) / 64) {}
+
+  void mark(int64_t column) {
+    const auto word = static_cast<size_t>(column >> 6);
+    marks_[word] |= uint64_t{1} << (column & 63);
+    used_[word >> 6] |= uint64_t{1} << (word & 63);
+  }
+
+  /// And forgets all.
+  int64_t count() {
+    int64_t found = 0;
+    for (size_t group = 0; group < used_.size(); ++group) {
+      for (uint64_t words = std::exchange(used_[group], 0); words != 0; words &= words - 1) {
+        const size_t word = group * 64 + static_cast<size_t>(std::countr_zero(words));
+        found += std::popcount(std::exchange(marks_[word], 0));
+      }
+    }
+    return found;
+  }
+
+ private:
+  std::vector<uint64_t> marks_;  ///< a bit for each column
+  std::vector<uint64_t> used_;   ///< a bit for each word of marks
+};
+
 /// Of an entry that meets a row of `width` elements, in entries that meet one.
 int64_t work_of(int64_t width) { return 1 + width / 8; }
 
@@ -252,6 +280,17 @@ std::vector<int64_t> products_before(const Tensor& a, const Tensor& b) {
   return before;
 }
 
+/// About how many elements the rows of a product have, as if each product stood in any column.
+double expected_of(const std::vector<int64_t>& products_before_rows, int64_t columns) {
+  const auto width = static_cast<double>(columns);
+  double entries = 0;
+  for (size_t row = 0; row + 1 < products_before_rows.size() && columns > 0; ++row) {
+    const auto products = static_cast<double>(products_before_rows[row + 1] - products_before_rows[row]);
+    entries += width * -std::expm1(-products / width);
+  }
+  return entries;
+}
+
 /// An uninitialized array in memory that earlier ones have freed: pages that are fresh from the system take up to ten
 /// times as long as what is computed into them, and threads that take some wait for each other.
 at::Tensor reused_array(int64_t count, at::ScalarType dtype) {
@@ -293,21 +332,20 @@ struct Piece {
 
 /// A matrix made row by row, where it pays on threads. `before[r]` is the work of the rows before r. Each thread has a
 /// writer of its own: `write(r, columns, values)` writes row r, and returns how many elements it has, of which there
-/// are at most `most(r)`. Where these are `tight`, not many more than there are, one thread writes them in place.
+/// are at most `most(r)`. One thread writes them in place, as pages that are not written take no memory.
 template <class T, class Most, class MakeWriter>
 Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before, const Most& most,
-                 const MakeWriter& make_writer, bool tight = false) {
+                 const MakeWriter& make_writer) {
   constexpr at::ScalarType kValues = c10::CppTypeToScalarType<T>::value;
   const int64_t threads = threads_for(before.back());
   const int64_t ranges = threads == 1 ? 1 : threads * kRangesOfThread;
   const std::vector<int64_t> ends = ends_of(before.data(), rows, ranges);
   std::vector<std::vector<Piece>> parts(ranges);
   std::vector<int64_t> offsets(rows + 1);
-  int64_t least_room = kEntriesOfPiece;
-  if (tight && ranges == 1) {
-    least_room = 0;
-    for (int64_t r = 0; r < rows; ++r) least_room += most(r);
-  }
+  int64_t of_all = 0;
+  for (int64_t r = 0; r < rows; ++r) of_all += most(r);
+  const bool in_place = ranges == 1 && of_all * static_cast<int64_t>(sizeof(int64_t) + sizeof(T)) <= kCachedBytes;
+  const int64_t least_room = in_place ? of_all : kEntriesOfPiece;
   on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
     auto write = make_writer();
     for (int64_t range = begin; range < end; ++range) {
@@ -327,11 +365,10 @@ Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before
     }
   });
   std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
-  if (ranges == 1 && parts[0].size() == 1) {
+  if (in_place && parts[0].size() == 1) {
     const Piece& all = parts[0].front();
-    if (2 * all.count >= all.columns.numel())
-      return matrix_of(width, std::move(offsets), all.columns.narrow(0, 0, all.count),
-                       all.values.narrow(0, 0, all.count));
+    return matrix_of(width, std::move(offsets), all.columns.narrow(0, 0, all.count),
+                     all.values.narrow(0, 0, all.count));
   }
   const at::Tensor columns = reused_array(offsets.back(), at::kLong);
   const at::Tensor values = reused_array(offsets.back(), kValues);
@@ -347,6 +384,30 @@ Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before
       }
       parts[range].clear();
     }
+  });
+  return matrix_of(width, std::move(offsets), columns, values);
+}
+
+/// The same, written in place: `make_counter()` gives for each thread what counts a row's elements before.
+template <class T, class MakeCounter, class MakeWriter>
+Tensor assembled_in_place(int64_t rows, int64_t width, const std::vector<int64_t>& before,
+                          const MakeCounter& make_counter, const MakeWriter& make_writer) {
+  const int64_t threads = threads_for(before.back());
+  const int64_t ranges = threads * kRangesOfThread;
+  const std::vector<int64_t> ends = ends_of(before.data(), rows, ranges);
+  std::vector<int64_t> offsets(rows + 1);
+  on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+    auto count = make_counter();
+    for (int64_t r = ends[begin]; r < ends[end]; ++r) offsets[r + 1] = count(r);
+  });
+  std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
+  const at::Tensor columns = reused_array(offsets.back(), at::kLong);
+  const at::Tensor values = reused_array(offsets.back(), c10::CppTypeToScalarType<T>::value);
+  auto* first_column = columns.mutable_data_ptr<int64_t>();
+  auto* first_value = static_cast<T*>(values.mutable_data_ptr());
+  on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+    auto write = make_writer();
+    for (int64_t r = ends[begin]; r < ends[end]; ++r) write(r, first_column + offsets[r], first_value + offsets[r]);
   });
   return matrix_of(width, std::move(offsets), columns, values);
 }
@@ -388,33 +449,30 @@ Tensor united(const rows::CompressedMatrix<T, int64_t>& a, const rows::Compresse
   std::vector<int64_t> before(rows + 1);
   for (int64_t r = 0; r <= rows; ++r) before[r] = a.offsets[r] + b.offsets[r];
   const auto most = [&](int64_t r) { return before[r + 1] - before[r]; };
-  return assembled<T>(
-      rows, width, before, most,
-      [&] {
-        return [&](int64_t r, int64_t* columns, T* values) {
-          int64_t i = a.offsets[r], j = b.offsets[r], count = 0;
-          const int64_t last = a.offsets[r + 1], other_last = b.offsets[r + 1];
-          // Without branches on which of them is first, which cannot be predicted.
-          while (i < last && j < other_last) {
-            const int64_t column = a.columns[i], other = b.columns[j];
-            const bool has = column <= other, other_has = other <= column;
-            columns[count] = has ? column : other;
-            values[count++] = join(has ? a.values[i] : T(0), other_has ? b.values[j] : T(0));
-            i += int64_t{has};
-            j += int64_t{other_has};
-          }
-          for (; i < last; ++i, ++count) {
-            columns[count] = a.columns[i];
-            values[count] = join(a.values[i], T(0));
-          }
-          for (; j < other_last; ++j, ++count) {
-            columns[count] = b.columns[j];
-            values[count] = join(T(0), b.values[j]);
-          }
-          return count;
-        };
-      },
-      /*tight=*/true);
+  return assembled<T>(rows, width, before, most, [&] {
+    return [&](int64_t r, int64_t* columns, T* values) {
+      int64_t i = a.offsets[r], j = b.offsets[r], count = 0;
+      const int64_t last = a.offsets[r + 1], other_last = b.offsets[r + 1];
+      // Without branches on which of them is first, which cannot be predicted.
+      while (i < last && j < other_last) {
+        const int64_t column = a.columns[i], other = b.columns[j];
+        const bool has = column <= other, other_has = other <= column;
+        columns[count] = has ? column : other;
+        values[count++] = join(has ? a.values[i] : T(0), other_has ? b.values[j] : T(0));
+        i += int64_t{has};
+        j += int64_t{other_has};
+      }
+      for (; i < last; ++i, ++count) {
+        columns[count] = a.columns[i];
+        values[count] = join(a.values[i], T(0));
+      }
+      for (; j < other_last; ++j, ++count) {
+        columns[count] = b.columns[j];
+        values[count] = join(T(0), b.values[j]);
+      }
+      return count;
+    };
+  });
 }
 
 }  // namespace
@@ -432,7 +490,7 @@ class RowProducts {
 
   Tensor run() const {
     const auto most = [&](int64_t r) { return std::min(before_[r + 1] - before_[r], columns_); };
-    return assembled<T>(rows_, columns_, before_, most, [&] {
+    const auto make_writer = [&] {
       return [this, row = Row<T>(columns_)](int64_t r, int64_t* columns, T* values) mutable {
         int64_t count = 0;
         const auto take = [&](int64_t column, T sum) {
@@ -448,7 +506,17 @@ class RowProducts {
         }
         return count;
       };
-    });
+    };
+    // Elements that are written twice would take more memory than stays with the process: they are counted before.
+    const double bytes = 2 * (sizeof(int64_t) + sizeof(T)) * expected_of(before_, columns_);
+    if (bytes <= static_cast<double>(kCachedBytes)) return assembled<T>(rows_, columns_, before_, most, make_writer);
+    const auto make_counter = [&] {
+      return [this, marks = ColumnMarks(columns_)](int64_t r) mutable {
+        each_product(r, [&](int64_t column, T, T) { marks.mark(column); });
+        return marks.count();
+      };
+    };
+    return assembled_in_place<T>(rows_, columns_, before_, make_counter, make_writer);
   }
 
   Tensor run_at(const CompressedRows& mask) const {
@@ -736,14 +804,7 @@ Tensor CompressedRows::times(const CompressedRows& other) const {
 
 double CompressedRows::expected_entries(const CompressedRows& other) const {
   JOINSUM_CHECK(columns_ == other.rows_);
-  const std::vector<int64_t> before = products_before(*matrix_, *other.matrix_);
-  const auto columns = static_cast<double>(other.columns_);
-  double entries = 0;
-  for (int64_t row = 0; row < rows_ && columns > 0; ++row) {
-    const auto products = static_cast<double>(before[row + 1] - before[row]);
-    entries += columns * -std::expm1(-products / columns);
-  }
-  return entries;
+  return expected_of(products_before(*matrix_, *other.matrix_), other.columns_);
 }
 
 Tensor CompressedRows::times_at(const CompressedRows& other, const CompressedRows& mask) const {

@@ -32,8 +32,8 @@ _FLOATS = (torch.float32, torch.float64)
 # Formats of a sparse vector, or of one made of it.
 _VECTORS = ("sparse", "coo", "sorted_list", "dense")
 
-# Columns of a dense operand from which on a product with the transposed matrix is faster by rows of that, which are made
-# once: by its own rows elements of the result are visited in any order.
+# Columns of a dense operand from which on a product with the transposed matrix is faster by the rows of that one, which
+# are made once: by the matrix's own rows, those of the result are visited in any order.
 _WIDE = 32
 
 _LETTERS = "klmnopqrstuvwxyz"
