@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "rounded"]
 
 
 def all_positive(x: Tensor) -> None:
@@ -28,6 +28,10 @@ def least_of_several(x: Tensor) -> None:
 
 def whole_numbers(x: Tensor) -> None:
     assert (x > 0).sum().item() == 8
+
+
+def rounded(x: Tensor) -> None:
+    assert (x * 0.1).max().item() != 0.1
 
 
 CHECKS = [all_positive, checked_by_torch, least, least_of_several, whole_numbers]

@@ -734,11 +734,12 @@ Tensor CompressedRows::joined(const CompressedRows& other, ElementJoin join) con
 Tensor CompressedRows::times_elements(const at::Tensor& dense) const {
   JOINSUM_CHECK(dense.dim() == 2 && dense.size(0) == rows_ && dense.size(1) == columns_ &&
                 dense.scalar_type() == dtype_);
-  const int64_t down = dense.stride(0), along = dense.stride(1);
+  const at::Tensor read = dense.resolve_neg();
+  const int64_t down = read.stride(0), along = read.stride(1);
   const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
   AT_DISPATCH_FLOATING_TYPES(dtype_, "times_elements", [&] {
     const auto a = pointers<scalar_t>(*matrix_);
-    const auto* from = dense.const_data_ptr<scalar_t>();
+    const auto* from = read.const_data_ptr<scalar_t>();
     auto* to = out.mutable_data_ptr<scalar_t>();
     for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
@@ -760,7 +761,7 @@ Tensor CompressedRows::with_values(const at::Tensor& values) const {
 Tensor CompressedRows::scaled(const at::Tensor& factors, bool by_rows) const {
   JOINSUM_CHECK(factors.dim() == 1 && factors.size(0) == (by_rows ? rows_ : columns_) &&
                 factors.scalar_type() == dtype_);
-  const at::Tensor by = factors.contiguous();
+  const at::Tensor by = factors.resolve_neg().contiguous();
   const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
   AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled", [&] {
     const auto a = pointers<scalar_t>(*matrix_);
@@ -780,8 +781,8 @@ Tensor CompressedRows::scaled(const at::Tensor& factors, bool by_rows) const {
 Tensor CompressedRows::sampled(const at::Tensor& x, const at::Tensor& y) const {
   JOINSUM_CHECK(x.dim() == 2 && y.dim() == 2 && x.size(0) == rows_ && y.size(0) == columns_ && x.size(1) == y.size(1) &&
                 x.scalar_type() == dtype_ && y.scalar_type() == dtype_);
-  const at::Tensor left = x.contiguous();
-  const at::Tensor right = y.contiguous();
+  const at::Tensor left = x.resolve_neg().contiguous();
+  const at::Tensor right = y.resolve_neg().contiguous();
   const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
   AT_DISPATCH_FLOATING_TYPES(dtype_, "sampled", [&] {
     const auto* of_rows = left.const_data_ptr<scalar_t>();

@@ -31,15 +31,19 @@ class Copies {
  public:
   Copies(Terms& terms, const TermPtr& whole) : terms_(terms) { collect(whole); }
 
-  /// Raises PlanError where there would be more indices than there may be.
+  /// Null where there would be more indices than there may be.
   TermPtr copied(const TermPtr& term) {
     if (!term->aggregated) return term;
     std::vector<TermPtr> children;
-    for (const TermPtr& child : term->children) children.push_back(copied(child));
+    for (const TermPtr& child : term->children) {
+      children.push_back(copied(child));
+      if (children.back() == nullptr) return nullptr;
+    }
     if (!term->is(Kind::kAggregate)) return terms_.with_children(*term, std::move(children));
     std::vector<int64_t> indices;
     for (const int64_t index : term->indices) {
       indices.push_back(unused(index));
+      if (indices.back() < 0) return nullptr;
       children.front() = terms_.renamed(children.front(), index, indices.back());
     }
     return terms_.aggregate(term->op, std::move(indices), children.front());
@@ -51,11 +55,11 @@ class Copies {
     for (const TermPtr& child : term->children) collect(child);
   }
 
+  /// -1: there are too many.
   int64_t unused(int64_t index) {
     for (int64_t copy = 1;; ++copy) {
       const bool is_known = terms_.space().paths.contains({index, -copy});
-      JOINSUM_USER_CHECK(is_known || terms_.space().count() < kMostIndices,
-                         "sparse program: too many indices, with those of copied aggregates: most=", kMostIndices);
+      if (!is_known && terms_.space().count() >= kMostIndices) return -1;
       const int64_t found = terms_.space().copy_of(index, copy);
       if ((used_ & only(found)) != 0) continue;
       used_ |= only(found);
@@ -80,7 +84,8 @@ TermPtr with_products(const Terms& terms, const TermPtr& term, Copies& copies) {
   std::vector<TermPtr> children;
   for (const TermPtr& child : term->children) children.push_back(with_products(terms, child, copies));
   if (term->is_map(Operator::kSquare)) {
-    return terms.map(Operator::kMultiply, {children.front(), copies.copied(children.front())});
+    const TermPtr other = copies.copied(children.front());
+    if (other != nullptr) return terms.map(Operator::kMultiply, {children.front(), other});
   }
   if (term->is_map(Operator::kSubtract)) {
     const TermPtr negative = terms.map(Operator::kMultiply, {terms.literal(-1), children[1]});
@@ -89,26 +94,30 @@ TermPtr with_products(const Terms& terms, const TermPtr& term, Copies& copies) {
   return terms.with_children(*term, std::move(children));
 }
 
-/// `product` with its child number `sum` multiplied out.
+/// `product` with its child number `sum` multiplied out; null where its factors cannot be copied.
 TermPtr multiplied_out(const Terms& terms, const Term& product, size_t sum, Copies& copies) {
   std::vector<TermPtr> parts;
   for (const TermPtr& part : product.children[sum]->children) {
     std::vector<TermPtr> factors = product.children;
-    if (!parts.empty()) {
-      for (TermPtr& factor : factors) factor = copies.copied(factor);
-    }
     factors[sum] = part;
+    for (size_t i = 0; i < factors.size() && !parts.empty(); ++i) {
+      if (i != sum) factors[i] = copies.copied(factors[i]);
+      if (factors[i] == nullptr) return nullptr;
+    }
     parts.push_back(terms.map(product.op, std::move(factors)));
   }
   return terms.map(product.children[sum]->op, std::move(parts));
 }
 
-/// `product` with the factor number `sibling` in each summand of its child number `sum`.
+/// `product` with the factor number `sibling` in each summand of its child number `sum`; null where it cannot be
+/// copied.
 TermPtr moved_in(const Terms& terms, const Term& product, size_t sum, size_t sibling, Copies copies) {
   std::vector<TermPtr> parts;
   for (const TermPtr& part : product.children[sum]->children) {
     const TermPtr& factor = product.children[sibling];
-    parts.push_back(terms.map(product.op, {part, parts.empty() ? factor : copies.copied(factor)}));
+    const TermPtr own = parts.empty() ? factor : copies.copied(factor);
+    if (own == nullptr) return nullptr;
+    parts.push_back(terms.map(product.op, {part, own}));
   }
   std::vector<TermPtr> factors = product.children;
   factors[sum] = terms.map(product.children[sum]->op, std::move(parts));
@@ -134,7 +143,8 @@ void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node
   for (const size_t sum : sums_of(*node)) {
     for (size_t sibling = 0; sibling < node->children.size(); ++sibling) {
       if (sibling == sum) continue;
-      found.push_back(terms.replaced(whole, node, moved_in(terms, *node, sum, sibling, copies)));
+      const TermPtr moved = moved_in(terms, *node, sum, sibling, copies);
+      if (moved != nullptr) found.push_back(terms.replaced(whole, node, moved));
     }
   }
   for (const TermPtr& child : node->children) collect_steps(terms, whole, child, copies, found);
@@ -149,7 +159,7 @@ TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms, Cop
   TermPtr out = children.empty() ? term : terms.with_children(*term, std::move(children));
   for (std::vector<size_t> sums = sums_of(*out); !sums.empty(); sums = sums_of(*out)) {
     out = multiplied_out(terms, *out, sums.front(), copies);
-    if (inputs_of(out) > most_terms) return nullptr;
+    if (out == nullptr || inputs_of(out) > most_terms) return nullptr;
     if (out->is_map(Operator::kAdd)) return all_out(terms, out, most_terms, copies);
   }
   return out;

@@ -234,6 +234,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
   std::set<std::string> seen;
   double cost = cost_of(term);
   const TermPtr original = term;
+  IndexSpace space = terms.space();  // of the chosen term: others leave indices that count as its own would
   for (bool better = true; better;) {
     better = false;
     TermPtr best = term;
@@ -242,6 +243,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
       const double with_step = cost_of(step);
       if (!cheaper(with_step, cost)) continue;
       cost = with_step;
+      space = terms.space();
       best = step;
       better = true;
     }
@@ -250,6 +252,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
   if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
     if (cheaper(cost_of(whole), cost)) return whole;
   }
+  terms.space() = std::move(space);
   return term;
 }
 

@@ -75,7 +75,7 @@ on every rank
     @property
     def data(self) -> torch.Tensor:
         """The same blocks outside of autograd. Another distributed tensor may be assigned, also one of another dtype:
-        its blocks are then this one's too. Of a plain tensor the elements are copied into the blocks.
+        its blocks are then this one's too. Of a plain tensor the elements are copied into blocks of the same layout.
 
         Raises PlanError for a plain tensor of another shape or dtype.
         """
@@ -91,8 +91,7 @@ on every rank
                     f"shape={shape_text(self)}, dtype={self.dtype}; to give a model's tensors other shapes, make them "
                     "plain before, joinsum.gather(model)"
                 )
-            self.data.copy_(other)
-            return
+            other = DistributedTensor.stored_as(other.detach(), self.physical_type)
         torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self._stored, self._form = other._stored, None
 

@@ -16,7 +16,16 @@ from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 
-__all__ = ["Call", "by_rows", "dense_product", "has_few_elements", "known_call", "remember", "remember_for_traits"]
+__all__ = [
+    "FLOATS",
+    "Call",
+    "by_rows",
+    "dense_product",
+    "has_few_elements",
+    "known_call",
+    "remember",
+    "remember_for_traits",
+]
 
 # That a context remembers for operands of certain traits.
 _MOST_CALLS = 1024
@@ -27,7 +36,7 @@ _MOST_COLUMNS = 1 << 26
 # Density from which on a product of sparse matrices is dense.
 _DENSE = 0.5
 
-_FLOATS = (torch.float32, torch.float64)
+FLOATS = (torch.float32, torch.float64)
 
 # Formats of a sparse vector, or of one made of it.
 _VECTORS = ("sparse", "coo", "sorted_list", "dense")
@@ -78,13 +87,13 @@ def by_rows(
 
     out_format   "dense", levels, or "sparse": compressed rows or columns, or a list, as the operands have them
     """
-    if dtype in _FLOATS and _are_vector_and_matrix(labels, operands):
+    if dtype in FLOATS and _are_vector_and_matrix(labels, operands):
         with_vector = _product_with_vector(labels, result, operands, out_format == "dense")
         return with_vector if out_format in _VECTORS else None
     case = _case(labels, result, dtype, operands)
     if case is None:
         return None
-    if dtype not in _FLOATS:
+    if dtype not in FLOATS:
         return _dense(case) if out_format == "dense" and sum(case.sparse) == 1 and len(case.sparse) == 2 else None
     if out_format == "dense":
         return _dense(case)
@@ -171,7 +180,7 @@ def dense_product(text: str, other: str | None, result: str) -> Product | None:
         rows = matrix.columns if by_columns else matrix.rows
         if rows is None or by_right:
             return None if rows is None else rows.times(x)
-        wide = x.dim() == 2 and x.shape[1] >= _WIDE and x.dtype in _FLOATS
+        wide = x.dim() == 2 and x.shape[1] >= _WIDE and x.dtype in FLOATS
         turned = (matrix.rows if by_columns else matrix.columns) if wide else None
         return rows.transposed_times(x) if turned is None else turned.times(x)
 
@@ -332,7 +341,7 @@ def has_few_elements(
     labels: Sequence[Sequence[str]], result: Sequence[str], dtype: torch.dtype, operands: Sequence[Operand]
 ) -> bool:
     """Whether the product of two sparse matrices, or of one with a sparse vector, is expected to be no dense tensor."""
-    if dtype not in _FLOATS or len(operands) != 2:
+    if dtype not in FLOATS or len(operands) != 2:
         return False
     left: _C.CompressedRows | None
     right: _C.CompressedRows | None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from joinsum import _C
-from joinsum.execution.compressed_rows import Call, Operand
+from joinsum.execution.compressed_rows import FLOATS, Call, Operand
 from joinsum.execution.sparse_operands import ReadEinsum
 from joinsum.sparse import SparseTensor
 
@@ -31,13 +31,12 @@ _MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sqrt": torch.sqrt,
     "square": torch.square,
 }
-_FLOATS = (torch.float32, torch.float64)
 
 
 def joins_elements(read: ReadEinsum, operands: Sequence[Operand]) -> bool:
     """Whether `by_elements` may compute it."""
     operations = read.operations
-    if read.dtype not in _FLOATS or any(x.dtype is not read.dtype for x in operands):
+    if read.dtype not in FLOATS or any(x.dtype is not read.dtype for x in operands):
         return False
     if len(operands) == 1:
         maps = operations.join in _MAPS and read.result == read.labels[0]
@@ -98,7 +97,7 @@ def _extremes(text: tuple[str, ...], result: tuple[str, ...], largest: bool) -> 
             return None
         return rows.extremes(largest)
 
-    return call if len(result) < 2 else None
+    return call if result in ((), text[:1], text[1:]) else None
 
 
 def _extreme_of_all(x: SparseTensor, largest: bool) -> torch.Tensor | None:

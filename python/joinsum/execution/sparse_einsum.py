@@ -309,14 +309,14 @@ def _ways_by_rows(
     if not elements and not _sums_products(read):
         return
     gives_dense = out_format == "dense" if call is None else call.gives_dense(recorded=False)
-    each = by_elements(read, operands, out_format, gives_dense) if elements else None
-    if each is not None:
-        yield _Way("compressed rows", each, remember_for_traits)
+    by_element = by_elements(read, operands, out_format, gives_dense) if elements else None
+    if by_element is not None:
+        yield _Way("compressed rows", by_element, remember_for_traits)
     if not _sums_products(read):
         return
-    sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
-    sparse = sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
-    found = by_rows(*case, "sparse") if sparse else None
+    all_sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
+    few = all_sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
+    found = by_rows(*case, "sparse") if few else None
     if found is None:
         found = by_rows(*case, "dense" if gives_dense else out_format)
     if found is not None:

@@ -160,7 +160,9 @@ def handle_of(x: SparseTensor | torch.Tensor, operations: Operations, fill: floa
     """An operand as kernels read it; what is false in dense factors is not visited."""
     if isinstance(x, SparseTensor):
         return x.handle
-    return _C.SparseTensor.from_dense(x.detach(), fill, x.dtype is torch.bool and operations.join == "mul")
+    return _C.SparseTensor.from_dense(
+        x.detach().resolve_neg(), fill, x.dtype is torch.bool and operations.join == "mul"
+    )
 
 
 def program_of(read: ReadEinsum, operands: Sequence[SparseTensor]) -> _C.SparseProgram:

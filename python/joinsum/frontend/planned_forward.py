@@ -191,12 +191,12 @@ def check_model(who: str, model: object) -> None:
                 f"{who}: a module of TorchScript cannot be captured: module={name or 'the model'}; give the one that "
                 "it was made from"
             )
-        for own, parameter in module._parameters.items():
-            if parameter is not None and is_lazy(parameter):
+        for own, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None and is_lazy(tensor):
                 path = ".".join(filter(None, [name, own]))
                 raise PlanError(
-                    f"{who}: a lazy parameter has no shape yet: parameter={path}; call the model once first, and make "
-                    "the optimizer then"
+                    f"{who}: a lazy parameter or buffer has no shape yet: name={path}; call the model once first, and "
+                    "make the optimizer then"
                 )
 
 

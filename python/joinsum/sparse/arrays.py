@@ -129,7 +129,7 @@ def values_of(who: str, name: str, value: object) -> torch.Tensor:
     """Values of a supported dtype, contiguous; shared where they are that already."""
     array = array_of(who, name, value)
     checked_dtype(who, array.dtype)
-    return _aligned(array.contiguous())
+    return _aligned(array.resolve_neg().contiguous())
 
 
 def _aligned(array: torch.Tensor) -> torch.Tensor:

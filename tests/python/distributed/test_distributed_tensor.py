@@ -237,6 +237,12 @@ def test_data_of_a_plain_tensor_are_copied(sites: int) -> None:
     assert torch.equal(x.full_tensor(), y)
     y.zero_()
     assert x.full_tensor().any()
+    before = x.data
+    x.data = y
+    assert not x.full_tensor().any()
+    assert before.full_tensor().any()
+    x.data = before
+    assert x.full_tensor().any()
     assert (str(x.physical_type), x.requires_grad, x.grad_fn) == (place, True, None)
 
 

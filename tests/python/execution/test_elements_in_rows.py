@@ -149,3 +149,29 @@ def test_values_that_are_written_stay_in_their_levels() -> None:
         dense = x.with_values(values.detach()).to_dense()
         assert torch.equal(y.to_dense().detach(), dense)
         assert torch.equal(dense[x.to_dense() != 0], values.detach())
+
+
+@pytest.mark.parametrize("levels", ["csr", "csc"])
+def test_extremes_along_a_label_that_repeats(levels: str) -> None:
+    dense = random_dense(0, 4, 6, density=0.8, dtype=torch.float64)
+    found = joinsum.einsum("ij->k", SparseTensor.from_torch(dense, levels=levels), agg="max", extents={"k": 3})
+    assert torch.equal(dense_of(found), dense.max().expand(3))
+
+
+def test_dense_operands_that_torch_negates_when_they_are_read() -> None:
+    sparse = random_dense(0, 4, 4, density=0.8, dtype=torch.float64)
+    x, y = SparseTensor.from_torch(sparse, levels="csr"), torch.rand(4, 4, dtype=torch.float64)
+    negated = torch._neg_view(y)
+    for equation, others, wanted in [
+        ("ij,ij->ij", [negated], sparse * -y),
+        ("ij,j->ij", [negated[0]], sparse * -y[0]),
+        ("ij,ik,jk->ij", [negated, y], sparse * (-y @ y.T)),
+        ("ij,jk->ik", [negated], sparse @ -y),
+    ]:
+        found = joinsum.einsum(equation, x, *others, out_format="dense" if "k->" not in equation else "auto")
+        torch.testing.assert_close(dense_of(found), wanted)
+        found = joinsum.einsum(equation, x, *others)
+        torch.testing.assert_close(dense_of(found), wanted)
+        if equation != "ij,jk->ik":
+            found = joinsum.einsum(equation, x, *others, out_format="csr")
+            torch.testing.assert_close(dense_of(found), wanted)

@@ -320,6 +320,21 @@ def test_the_squared_error_of_a_factorisation_needs_no_dense_product(text: str, 
     assert_values(value, text)
 
 
+@pytest.mark.parametrize(("squares", "indices"), [(1, 12), (4, 4), (2, 20)])
+def test_squares_whose_copies_have_too_many_indices_are_planned_as_they_are(squares: int, indices: int) -> None:
+    tensors = {"y": {"shape": [5], "fill": 0, "coo": [[1, 1.0]]}}
+    summands: list[Any] = []
+    for k in range(squares):
+        names = [f"a{k}_{j}" for j in range(indices)]
+        tensors[f"T{k}"] = {"shape": [5] + [2] * indices, "fill": 0, "coo": [[1] * (indices + 1) + [3.0]]}
+        summed = ["agg", "+", names, ["in", f"T{k}", ["i", *names]]]
+        summands.append(["map", "sq", [["map", "-", [["in", "y", ["i"]], summed]]]])
+    expression = ["agg", "+", ["i"], ["map", "+", summands] if squares > 1 else summands[0]]
+    program = sparse.Program({"tensors": tensors, "queries": [{"name": "q", "expr": expression, "output": []}]})
+    (result,) = program.run().values()
+    assert result.item() == squares * 4
+
+
 def test_copies_that_would_need_too_many_indices_are_not_made() -> None:
     """Each factor has twelve indices of its own, so that two copies of all have more than there may be."""
     indices = [f"k{i}" for i in range(12)]

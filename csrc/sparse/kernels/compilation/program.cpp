@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <poll.h>
 #include <spawn.h>
 #include <sstream>
@@ -23,23 +24,30 @@ namespace joinsum::sparse::kernels::compilation {
 namespace {
 
 constexpr size_t kMostOutput = 4096;
+constexpr int kMillisecondsOfWait = 20;
 
 using Clock = std::chrono::steady_clock;
 
-/// Reads all until the end or a time, keeps the beginning in `out`; whether the end was reached.
-bool read_all(int file, Clock::time_point until, std::string& out) {
+/// Reads what is there, and keeps the beginning in `out`; waits for something for so long at most. Whether more may
+/// follow.
+bool read_some(int file, int milliseconds, std::string& out) {
+  pollfd waited{.fd = file, .events = POLLIN, .revents = 0};
+  if (poll(&waited, 1, milliseconds) <= 0) return true;
   std::array<char, 4096> chunk{};
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    pollfd waited{.fd = file, .events = POLLIN};
-    const int ready = left <= 0 ? 0 : poll(&waited, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
-    if (ready == 0 && Clock::now() >= until) return false;
-    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    const ssize_t count = read(file, chunk.data(), chunk.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return true;
-    out.append(chunk.data(), std::min(static_cast<size_t>(count), kMostOutput - std::min(kMostOutput, out.size())));
-  }
+  const ssize_t count = read(file, chunk.data(), chunk.size());
+  if (count <= 0) return count < 0 && errno == EINTR;
+  out.append(chunk.data(), std::min(static_cast<size_t>(count), kMostOutput - std::min(kMostOutput, out.size())));
+  return true;
+}
+
+/// Kills a process and all that it has started.
+void kill_tree(pid_t process) {
+  const std::string own = std::to_string(process);
+  std::ifstream file("/proc/" + own + "/task/" + own + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  kill(process, SIGKILL);
+  for (const pid_t child : children) kill_tree(child);
 }
 
 pid_t start(const std::vector<std::string>& arguments, int output) {
@@ -51,12 +59,8 @@ pid_t start(const std::vector<std::string>& arguments, int output) {
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // of its own, to be killed as one
   pid_t child = -1;
-  const int failed = posix_spawn(&child, argv[0], &actions, &attributes, argv.data(), environ);
-  posix_spawnattr_destroy(&attributes);
+  const int failed = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   return failed == 0 ? child : -failed;
 }
@@ -74,14 +78,29 @@ Ended run_program(const std::vector<std::string>& arguments, std::chrono::millis
   JOINSUM_USER_CHECK(child > 0, "kernel compiler: the program does not start: path=", arguments[0],
                      ", error=", std::strerror(-child));
   Ended ended;
-  ended.in_time = read_all(ends[0], until, ended.output);
-  close(ends[0]);
-  if (!ended.in_time) kill(-child, SIGKILL);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
+  const auto has_ended = [&](int options) {
+    const pid_t found = waitpid(child, &status, options);
     // A process that ignores SIGCHLD does not learn how its children end.
-    JOINSUM_USER_CHECK(errno == EINTR, "kernel compiler: its end is not known: error=", std::strerror(errno));
+    JOINSUM_USER_CHECK(found >= 0 || errno == EINTR,
+                       "kernel compiler: its end is not known: error=", std::strerror(errno));
+    return found == child;
+  };
+  bool has_more = true, over = false;
+  while (!over && Clock::now() < until) {
+    // What it started may still hold the pipe when it has ended.
+    if (has_more) has_more = read_some(ends[0], kMillisecondsOfWait, ended.output);
+    if (!has_more) usleep(1000);
+    over = has_ended(WNOHANG);
   }
+  ended.in_time = over;
+  if (!over) kill_tree(child);
+  while (!over) over = has_ended(0);
+  while (has_more && ended.in_time && ended.output.size() < kMostOutput) {
+    const size_t before = ended.output.size();
+    has_more = read_some(ends[0], 0, ended.output) && ended.output.size() > before;
+  }
+  close(ends[0]);
   ended.succeeded = ended.in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   ended.how = !ended.in_time        ? concatenate("stopped after ", static_cast<double>(longest.count()) / 1000, " s")
               : WIFSIGNALED(status) ? concatenate("killed by signal ", WTERMSIG(status))

@@ -51,9 +51,19 @@ def _cov(
     positive."""
     if self.dim() > 2:
         raise RuntimeError(f"cov: a matrix of variables and observations, not of {self.dim()} axes")
-    x = self.to(torch.promote_types(self.dtype, torch.float32)) if not self.is_floating_point() else self
+    if self.dtype is torch.bool:
+        raise RuntimeError("cov: bool dtype is not supported for input")
+    whole = not (self.is_floating_point() or self.is_complex())
+    x = self.to(torch.get_default_dtype()) if whole else self
     x = x if x.dim() == 2 else x.reshape(1, -1)
-    weights = [each.to(x.dtype) for each in (fweights, aweights) if each is not None]
+    weights = []
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        if given.dim() > 1 or given.numel() != x.shape[1] or given.is_floating_point() == (name == "fweights"):
+            kind = "whole numbers" if name == "fweights" else "floats"
+            raise RuntimeError(f"cov: {name} are {kind}, one for each observation: {list(given.shape)}, {given.dtype}")
+        weights.append(given.to(x.real.dtype))
     each = weights[0] * weights[-1] if len(weights) == 2 else weights[0] if weights else None
     total: Any = x.shape[1] if each is None else each.sum()
     mean = x.mean(1, keepdim=True) if each is None else (x * each).sum(1, keepdim=True) / total
@@ -62,8 +72,9 @@ def _cov(
     else:
         divisor = total - correction
     centered = x - mean
+    others = (centered if each is None else centered * each).T
     divisor = divisor.clamp(min=0) if isinstance(divisor, torch.Tensor) else torch.sym_max(divisor, 0)  # type: ignore[no-untyped-call]
-    return (centered @ (centered if each is None else centered * each).T / divisor).squeeze()
+    return (centered @ (others.conj() if x.is_complex() else others) / divisor).squeeze()
 
 
 def _centers(extent: int, align_corners: bool, like: torch.Tensor) -> torch.Tensor:

@@ -57,18 +57,17 @@ def _only_asserted(read: Node) -> list[Node] | None:
         for user in left.pop().users:
             if user.target is not _ASSERT and (user.op != "call_function" or user.target not in _OF_TENSORS):
                 return None
-            others = [each for each in user.all_input_nodes if each not in found]
-            if others:
-                return None
             if user not in found:
                 found.add(user)
                 left.append(user)
-    asserted = [node for node in read.graph.nodes if node in found]
-    return asserted[1:] if len(asserted) > 1 else None
+    if len(found) == 1 or any(each not in found for node in found - {read} for each in node.all_input_nodes):
+        return None
+    return [node for node in read.graph.nodes if node in found][1:]
 
 
 def _replace(graph: Graph, read: Node, between: list[Node]) -> None:
-    tensors: dict[Node, Any] = {read: read.args[0]}
+    with graph.inserting_before(read):
+        tensors: dict[Node, Any] = {read: graph.call_function(_wide, (read.args[0],))}
     for node in between:
         with graph.inserting_before(node):
             if node.target is _ASSERT:
@@ -84,5 +83,10 @@ def _replace(graph: Graph, read: Node, between: list[Node]) -> None:
         graph.erase_node(node)
 
 
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """As wide as Python's numbers are."""
+    return x if x.dtype is torch.bool else x.double() if x.is_floating_point() else x.long()
+
+
 def _checked(condition: torch.Tensor) -> None:
-    torch._assert_async(condition, "an assertion about a tensor's value does not hold")
+    torch._assert_async(condition, "an assertion of a tensor does not hold")

@@ -51,18 +51,18 @@ def _trace_collectors(variable: Any) -> None:
     get, set_, reset = variable.get, variable.set, variable.reset
 
     def traced_get(self: Any) -> Any:
-        return self.global_var if torch.compiler.is_dynamo_compiling() else get(self)
+        return self.global_var if self.compiling or torch.compiler.is_dynamo_compiling() else get(self)
 
     def traced_set(self: Any, value: Any) -> Any:
         if not torch.compiler.is_dynamo_compiling():
             return set_(self, value)
-        before = (self.global_var,)
-        self.global_var = value
+        before = (self.compiling, self.global_var)
+        self.compiling, self.global_var = True, value
         return before
 
     def traced_reset(self: Any, token: Any) -> None:
-        if torch.compiler.is_dynamo_compiling():
-            self.global_var = token[0]
+        if isinstance(token, tuple):  # also after a graph break
+            self.compiling, self.global_var = token
         else:
             reset(self, token)
 

@@ -39,13 +39,6 @@ from joinsum.frontend.training.trained_parameters import OptimizerState, Trained
 __all__ = ["TrainStep", "train_step"]
 
 
-def _no_backward(*_: Any, **__: Any) -> None:
-    raise PlanError(
-        "train_step: the step has run its backward pass and its update already, so that its loss has none; for a loop "
-        "of your own take joinsum.distribute(model, inputs)"
-    )
-
-
 class TrainStep:
     """A training step, from `joinsum.train_step`: call it with a batch; it updates the model and returns the loss."""
 
@@ -151,7 +144,7 @@ class TrainStep:
             if call.last:
                 self._metrics["skipped"] = is_skipped
                 self._scale.update(is_skipped)
-        loss.metrics, loss.backward = self.metrics, _no_backward
+        loss.metrics = self.metrics
         return loss if others is None or isinstance(others, Tensor) else self._with_loss(others, loss)
 
     def _give_memory(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import joinsum
 import pytest
 import torch
-from asserting import CHECKS
+from asserting import CHECKS, rounded
 from joinsum.frontend.tracing.assertions import assert_tensors
 from torch import Tensor, nn
 
@@ -67,3 +67,10 @@ def test_numbers_that_are_used_otherwise_are_left() -> None:
     before = str(gm.graph)
     assert_tensors(gm)
     assert str(gm.graph) == before
+
+
+def test_numbers_are_as_wide_as_pythons() -> None:
+    """A tenth in single precision is another number."""
+    model = Checked(rounded)
+    joinsum.distribute(model, torch.ones(4, 2))
+    assert model(torch.ones(4, 2)).shape == (4, 3)

@@ -160,3 +160,27 @@ def test_what_collects_outputs_is_as_it_was_outside_of_traces() -> None:
     assert variable.get() == {"a": []}
     variable.reset(outer)
     assert variable.get() is None
+
+
+def test_a_collector_ends_after_a_graph_break() -> None:
+    capturing = pytest.importorskip("transformers.utils.output_capturing")
+    prepare_models([])
+    variable = capturing.CompileableContextVar("test")
+    seen = []
+
+    @torch._dynamo.disable
+    def end(token: Any) -> None:
+        seen.append(variable.get())
+        variable.reset(token)
+
+    def collecting(x: torch.Tensor) -> torch.Tensor:
+        token = variable.set({"a": 1})
+        x = x + 1
+        end(token)
+        return x
+
+    compiled = torch.compile(collecting, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        assert variable.get() is None
+    assert seen == [{"a": 1}] * 2
