@@ -61,14 +61,16 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
 /// Cheaper by more than rounding.
 bool cheaper(double a, double b) { return a < b - 1e-12 * std::abs(b); }
 
-/// Repeatedly the cheapest elimination, of equal ones the first by name. `covered`, if given, becomes whether any that
-/// was looked at has a factor that is only covered. Source: Galley, section 5.6.
+/// Repeatedly the cheapest elimination, of equal ones the first by name; stops where the cost exceeds that of the
+/// options, with one that is infinite. `covered`, if given, becomes whether any that was looked at has a factor that is
+/// only covered. Source: Galley, section 5.6.
 QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& query, Names names,
                  const LogicalOptions& options, Factors factors, bool* covered = nullptr) {
   Terms terms(options.estimator, space);
   const Eliminator eliminator(terms, options.cost, options.absorption, factors);
   QueryPlan plan;
   TermPtr term = eliminator.without_idle(start, plan.order);
+  double cost = 0;
   while (term->aggregated) {
     std::vector<Elimination> candidates = eliminator.candidates(term);
     JOINSUM_CHECK(!candidates.empty());
@@ -76,13 +78,18 @@ QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& que
     for (auto each = candidates.begin(); each != candidates.end(); ++each) {
       if (cheaper(each->query.cost, best->query.cost)) best = each;
     }
+    cost += best->query.cost;
+    if (cost >= options.most_cost) {
+      plan.cost = std::numeric_limits<double>::infinity();
+      break;
+    }
     best->query.name = names.next();
     term = eliminator.apply(*best);
     plan.order.push_back(best->index);
     plan.queries.push_back(best->query);
     term = eliminator.without_idle(term, plan.order);
   }
-  finish(plan, terms, term, query);
+  if (!std::isinf(plan.cost)) finish(plan, terms, term, query);
   if (covered != nullptr) *covered = eliminator.covered();
   return plan;
 }
@@ -136,7 +143,8 @@ void append(QueryPlan& plan, QueryPlan next) {
 }
 
 /// The sum of the results of queries, one of each summand, which share the indices of the sum. Adds them to `plan`.
-TermPtr summed_apart(Terms& terms, const TermPtr& sum, Names& names, const LogicalOptions& options, QueryPlan& plan) {
+TermPtr summed_apart(Terms& terms, const TermPtr& sum, Names& names, LogicalOptions options, QueryPlan& plan) {
+  options.most_cost = std::numeric_limits<double>::infinity();  // of each summand
   std::vector<TermPtr> results;
   for (const TermPtr& child : sum->child()->children) {
     const TermPtr summand = terms.aggregate(sum->op, sum->indices, child);
@@ -223,7 +231,9 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
 TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
   LogicalOptions greedily = options;
   greedily.search = Search::kGreedy;
-  const auto cost_of = [&](const TermPtr& other) {
+  // Where it is at least `most`, it is infinite.
+  const auto cost_of = [&](const TermPtr& other, double most) {
+    greedily.most_cost = most;
     try {
       return plan_term(other, terms.space(), query, names, greedily).cost;
     } catch (const PlanError&) {
@@ -232,7 +242,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
     }
   };
   std::set<std::string> seen;
-  double cost = cost_of(term);
+  double cost = cost_of(term, std::numeric_limits<double>::infinity());
   const TermPtr original = term;
   IndexSpace space = terms.space();  // of the chosen term: others leave indices that count as its own would
   for (bool better = true; better;) {
@@ -240,7 +250,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
     TermPtr best = term;
     for (const TermPtr& step : distribution_steps(terms, term, options.most_terms)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
-      const double with_step = cost_of(step);
+      const double with_step = cost_of(step, cost);
       if (!cheaper(with_step, cost)) continue;
       cost = with_step;
       space = terms.space();
@@ -250,7 +260,7 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
     term = best;
   }
   if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
-    if (cheaper(cost_of(whole), cost)) return whole;
+    if (cheaper(cost_of(whole, cost), cost)) return whole;
   }
   terms.space() = std::move(space);
   return term;

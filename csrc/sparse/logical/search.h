@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,10 +17,12 @@ struct LogicalOptions {
   LogicalCost cost = {};
   Absorption absorption = Absorption::kAbsorb;
   Search search = Search::kGreedy;
-  bool cover = true;              ///< whether queries may also have factors all of whose indices they have anyway
-  bool whole = false;             ///< whether an aggregate over an expression without one is a single query
-  bool distribute = true;         ///< whether products of sums are also tried as sums of products
-  int64_t most_terms = 64;        ///< inputs that an expression may have after that
+  bool cover = true;        ///< whether queries may also have factors all of whose indices they have anyway
+  bool whole = false;       ///< whether an aggregate over an expression without one is a single query
+  bool distribute = true;   ///< whether products of sums are also tried as sums of products
+  int64_t most_terms = 64;  ///< inputs that an expression may have after that
+  /// From which on a greedy search gives up; used within a search of distributions.
+  double most_cost = std::numeric_limits<double>::infinity();
   KernelSize kernel_size = {};    ///< above which queries are split
   int64_t most_states = 100'000;  ///< that branch and bound keeps, fewer of cheap queries; beyond, greedy stands
 };
