@@ -178,8 +178,10 @@ def dense_product(text: str, other: str | None, result: str) -> Product | None:
 
     def times(matrix: SparseTensor, x: torch.Tensor) -> torch.Tensor | None:
         rows = matrix.columns if by_columns else matrix.rows
-        if rows is None or by_right:
-            return None if rows is None else rows.times(x)
+        if rows is None:
+            return None
+        if by_right:
+            return rows.times(x)
         wide = x.dim() == 2 and x.shape[1] >= _WIDE and x.dtype in FLOATS
         turned = (matrix.rows if by_columns else matrix.columns) if wide else None
         return rows.transposed_times(x) if turned is None else turned.times(x)

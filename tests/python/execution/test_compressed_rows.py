@@ -11,6 +11,7 @@ import pytest
 import torch
 from joinsum import SparseTensor
 from joinsum.execution import paired_rows
+from random_tensors import random_dense
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +21,6 @@ def one_site() -> Iterator[None]:
     yield
     joinsum.init()
     torch.set_num_threads(threads)
-
-
-def random_dense(seed: int, *shape: int, density: float, dtype: torch.dtype) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(-4, 5, shape, generator=generator).to(dtype)
-    return values * (torch.rand(shape, generator=generator) < density)
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (1, 4), (40, 30), (3, 1), (4, 4), (0, 3), (3, 0)])

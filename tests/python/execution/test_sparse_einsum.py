@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from joinsum import PlanError, SparseTensor
+from random_tensors import random_dense
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 INFINITY = math.inf
@@ -21,12 +22,6 @@ LAYOUTS = ("coo", "csr", "csc", "dcsr", "bytemap", "hash")
 @pytest.fixture(autouse=True)
 def one_site() -> None:
     joinsum.init(sites=1)
-
-
-def random_dense(seed: int, *shape: int, density: float = 0.3, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(-4, 5, shape, generator=generator).to(dtype)
-    return values * (torch.rand(shape, generator=generator) < density)
 
 
 def dense_of(result: Any) -> torch.Tensor:
