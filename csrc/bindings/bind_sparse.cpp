@@ -446,11 +446,16 @@ void bind_pieces(py::module_& module) {
     sparse::statistics::register_estimator(python_estimator(std::move(name), std::move(functions)));
   });
   module.def("sparse_estimator_names", &sparse::statistics::estimator_names);
-  module.def("sparse_operators", [] {
-    std::vector<std::string> names;
-    for (const sparse::operators::Operator each : sparse::operators::all_operators()) names.push_back(name_of(each));
-    return names;
-  });
+  module.def(
+      "sparse_operators",
+      [](bool only_aggregates) {
+        std::vector<std::string> names;
+        for (const sparse::operators::Operator each : sparse::operators::all_operators()) {
+          if (!only_aggregates || aggregates(each)) names.push_back(name_of(each));
+        }
+        return names;
+      },
+      py::arg("only_aggregates") = false);
 }
 
 }  // namespace

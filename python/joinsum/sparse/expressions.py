@@ -116,12 +116,9 @@ def _form(data: object, place: str) -> tuple[str, Data]:
     return data[0], data[1:]
 
 
-_AGGREGATES = ("+", "*", "min", "max", "and", "or")
-
-
 def _operator(name: object, place: str, aggregates: bool) -> str:
     if not isinstance(name, str) or name not in _C.sparse_operators():
-        known = " ".join(_AGGREGATES if aggregates else _C.sparse_operators())
+        known = " ".join(_C.sparse_operators(only_aggregates=aggregates))
         raise PlanError(f"sparse program: no such operator; there are {known}: at={place}, operator={show(name)}")
     return name
 
