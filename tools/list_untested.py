@@ -200,6 +200,7 @@ ELSEWHERE = (
         "python/capture/test_products.py",
         "graphs with these operators are compared with those of torch's",
     ),
+    Row("csrc/kernels/torch_call", "gelu", "python/capture/test_results_in_memory.py", "compared with torch's"),
     Row(
         "csrc/kernels/torch_call",
         "cross_entropy",
@@ -299,6 +300,12 @@ ELSEWHERE = (
         "background_reduction messages",
         "cpp/runtime/communication/moves/moves_test.cpp",
         "what groups of moves consist of; Gloo's own reductions: tests/distributed",
+    ),
+    Row(
+        "csrc/runtime/communication/links",
+        "links",
+        "cpp/runtime/communication/sockets/socket_links_test.cpp",
+        "an interface; each kind of links is tested",
     ),
     Row(
         "csrc/runtime/communication/watch",

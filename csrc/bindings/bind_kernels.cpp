@@ -86,11 +86,17 @@ Call make_call(int64_t output, std::string function, std::vector<std::string> op
                const std::vector<ResultValue>& results, std::vector<CallArgument> arguments, std::string undivided,
                std::string same, std::map<char, std::string> reduce, const std::map<char, int64_t>& extents,
                std::vector<std::pair<double, std::string>> flops, const std::optional<Undecomposed>& undecomposed,
-               std::optional<int64_t> entries) {
+               std::optional<int64_t> entries, const std::vector<std::string>& stored) {
   Call call{output, std::move(function), std::move(operands), {}, std::move(arguments), std::move(undivided)};
+  JOINSUM_USER_CHECK(stored.empty() || stored.size() == results.size(),
+                     "Call: stored has letters for each result: stored=", stored, ", results=", results.size());
   for (const auto& [dtype, groups] : results) {
     auto& result = call.results.emplace_back(kernels::call::CallResult{"", dtype_named(dtype), groups});
-    for (const std::string& group : groups) result.letters += group;
+    if (stored.empty()) {
+      for (const std::string& group : groups) result.letters += group;
+    } else {
+      result.letters = stored[call.results.size() - 1];
+    }
     result.entries = entries;
   }
   call.same = std::move(same);
@@ -157,7 +163,7 @@ void bind_call(py::module_& module) {
            py::arg("results"), py::arg("arguments"), py::arg("undivided") = "", py::arg("same") = "",
            py::arg("reduce") = std::map<char, std::string>{}, py::arg("extents") = std::map<char, int64_t>{},
            py::arg("flops") = std::vector<std::pair<double, std::string>>{}, py::arg("undecomposed") = std::nullopt,
-           py::arg("entries") = std::nullopt)
+           py::arg("entries") = std::nullopt, py::arg("stored") = std::vector<std::string>())
       .def_static("parse", &parse_call, py::arg("text"))
       .def_readonly("output", &Call::output)
       .def_readonly("function", &Call::function)

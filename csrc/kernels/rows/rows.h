@@ -51,6 +51,12 @@ struct RowLoops {
   /// Adds grad (x - mean) rstd to `weight`, and grad to `bias` if there is one, for each of `rows` rows of `stride`.
   void (*add_affine)(const T* x, const T* grad, int64_t rows, int64_t stride, int64_t count, const T* mean,
                      const T* rstd, T* weight, T* bias) = nullptr;
+
+  // In single precision alone.
+  /// x Φ(x), where Φ is the normal distribution's function, within 5e-7 of |x|.
+  void (*gelu)(const T* x, int64_t count, T* out) = nullptr;
+  /// grad (Φ(x) + x φ(x)), where φ is Φ's derivative.
+  void (*gelu_slopes)(const T* grad, const T* x, int64_t count, T* out) = nullptr;
 };
 
 /// Loops for a set of instructions, which run only where it exists. Null functions where they are not compiled.

@@ -18,6 +18,9 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kAll = std::numeric_limits<double>::infinity();
 
+/// Torch's kernels read heads as if their elements were adjacent.
+at::Tensor rows_adjacent(const at::Tensor& tensor) { return tensor.stride(-1) == 1 ? tensor : tensor.contiguous(); }
+
 /// The same in memory as the CPU's kernels store it, one position after another, which views rely on.
 at::Tensor by_positions(const at::Tensor& tensor) { return tensor.transpose(1, 2).contiguous().transpose(1, 2); }
 
@@ -46,8 +49,6 @@ at::Tensor for_each_query(const at::Tensor& of_keys, const at::Tensor& query) {
   return times == 1 ? of_keys : of_keys.repeat_interleave(times, 1);
 }
 
-at::Tensor rows_adjacent(const at::Tensor& tensor) { return tensor.stride(-1) == 1 ? tensor : tensor.contiguous(); }
-
 /// Operands as torch's kernels for GPUs take them.
 struct OnGpu {
   at::Tensor query, key, value, bias;  // `bias` is undefined without a mask
@@ -56,7 +57,7 @@ struct OnGpu {
       : query(rows_adjacent(q)), key(rows_adjacent(for_each_query(k, q))), value(rows_adjacent(for_each_query(v, q))) {
     if (!mask) return;
     const int64_t columns = k.size(2);
-    const at::Tensor added = at::constant_pad_nd(added_mask(mask, q)->to(q.scalar_type()),
+    const at::Tensor added = at::constant_pad_nd(rows_adjacent(added_mask(mask, q)->to(q.scalar_type())),
                                                  {0, up_to_multiple(columns, kAlignment) - columns});
     bias = added.expand({q.size(0), q.size(1), q.size(2), added.size(-1)}).narrow(-1, 0, columns);
   }
@@ -131,7 +132,8 @@ Two device_attention(const at::Tensor& query, const at::Tensor& key, const at::T
   if (suits_tiles(query, key, value, mask, scale)) {
     return tiled_attention(query, key, value, causal, factor_of(query, scale));
   }
-  return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale);
+  return at::_scaled_dot_product_flash_attention_for_cpu(rows_adjacent(query), rows_adjacent(key), rows_adjacent(value),
+                                                         0.0, causal, mask, scale);
 }
 
 Three device_attention_backward(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
@@ -148,8 +150,9 @@ Three device_attention_backward(const at::Tensor& grad, const at::Tensor& query,
   if (suits_tiles(query, key, value, mask, scale)) {
     return tiled_attention_backward(grad, query, key, value, out, sums, causal, factor_of(query, scale));
   }
-  return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, out, sums, 0.0, causal, mask,
-                                                                  scale);
+  return at::_scaled_dot_product_flash_attention_for_cpu_backward(rows_adjacent(grad), rows_adjacent(query),
+                                                                  rows_adjacent(key), rows_adjacent(value),
+                                                                  rows_adjacent(out), sums, 0.0, causal, mask, scale);
 }
 
 }  // namespace joinsum::kernels::torch_call

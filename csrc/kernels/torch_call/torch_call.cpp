@@ -59,11 +59,11 @@ const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   return found == all->end() ? none : found->second;
 }
 
-/// Overloads by the operator's name, then those that joinsum has for it: of `aten::f` those of `joinsum::f`.
+/// Overloads that joinsum has for an operator, of `aten::f` those of `joinsum::f`, then those by its name.
 std::vector<c10::OperatorName> variants_of(const std::string& name) {
-  std::vector<c10::OperatorName> out = overloads_of(name);
   const std::string own = "joinsum" + name.substr(name.find("::"));
-  if (own != name) out.insert(out.end(), overloads_of(own).begin(), overloads_of(own).end());
+  std::vector<c10::OperatorName> out = overloads_of(own);
+  if (own != name) out.insert(out.end(), overloads_of(name).begin(), overloads_of(name).end());
   return out;
 }
 
@@ -78,6 +78,11 @@ std::string all(const std::vector<std::string>& groups) {
   std::string out;
   for (const std::string& group : groups) out += group;
   return out;
+}
+
+/// Whether an operator reads operands of any strides; some of torch's read theirs as if they were contiguous.
+bool takes_strides(const std::string& function) {
+  return function == "joinsum::attention" || function == "joinsum::attention_backward";
 }
 
 bool apart(const std::vector<std::string>& groups) {
@@ -213,7 +218,6 @@ class CallRun {
     return out;
   }
 
-  /// Contiguous: some operators of torch's read their operands as if they were.
   at::Tensor operand(const CallArgument& argument, const PreparedCall::Arrangement& arrangement) const {
     at::Tensor out = operands_[argument.integer];
     if (out.is_sparse()) {
@@ -222,7 +226,7 @@ class CallRun {
     }
     if (!arrangement.order.empty()) out = out.permute(arrangement.order);
     if (!arrangement.apart) out = out.reshape(shape(argument.groups));
-    return out.is_contiguous() ? out : out.contiguous();
+    return prepared_.takes_strides_ || out.is_contiguous() ? out : out.contiguous();
   }
 
   at::Tensor lettered(const CallResult& result, const at::Tensor& given) const {
@@ -295,6 +299,7 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), function_(operator_n
   }
   check(taken == call.arguments.size(), "arguments that the operator does not take: taken=", taken,
         ", given=", call.arguments.size());
+  takes_strides_ = takes_strides(call.function);
   pointwise_ = call.results.size() == 1 && handle.hasTag(at::Tag::pointwise);
   results_apart_ = std::all_of(call.results.begin(), call.results.end(),
                                [](const CallResult& result) { return apart(result.groups); });

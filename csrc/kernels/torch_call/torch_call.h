@@ -70,6 +70,7 @@ class PreparedCall {
   const call::Call& call_;
   NamedOperator function_;
   std::vector<Slot> slots_;
+  bool takes_strides_ = false;  ///< of operands, which are contiguous otherwise
   bool pointwise_ = false;
   bool results_apart_ = true;                      ///< no axis of a result has several letters
   std::optional<NamedOperator> out_variant_ = {};  ///< computes all results into given tensors

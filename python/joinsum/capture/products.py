@@ -1,4 +1,4 @@
-"""Products of matrices and attention in graphs that torch runs, by the faster of torch's libraries."""
+"""Products of matrices, attention and gelu in graphs that torch runs, by the fastest kernels there are."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _OPERATORS = {
     _ATEN.baddbmm.default: _JOINSUM.add_matrix_product.default,
     _ATEN.addmm_.default: _JOINSUM.add_matrix_product_.default,
     _ATEN.baddbmm_.default: _JOINSUM.add_matrix_product_.default,
+    _ATEN.gelu.default: _JOINSUM.gelu.default,
+    _ATEN.gelu_backward.default: _JOINSUM.gelu_backward.default,
 }
 _OPERANDS = ("query", "key", "value")
 _BACKWARD_OPERANDS = ("grad_out", *_OPERANDS, "out", "logsumexp")
@@ -33,8 +35,8 @@ _ATTENTION = {
 
 
 def use_products(graph: fx.Graph) -> int:
-    """Puts joinsum's operators in the place of torch's for products and attention in single precision on the CPU:
-    the same results, by oneDNN where it is faster than MKL. Gives the number of these operators.
+    """Puts joinsum's operators in the place of torch's for products, attention and gelu in single precision on the
+    CPU: the same results, by oneDNN where it is faster than MKL. Gives the number of these operators.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx

@@ -50,6 +50,17 @@ def test_a_call_of_data_is_the_one_that_its_text_says() -> None:
     assert call.extents([[2, 3]]) == {"a": 2, "b": 3, "c": 5}
 
 
+def test_a_result_may_be_stored_in_another_order_than_that_of_its_axes() -> None:
+    call = softmax(stored=["ba"])
+    assert str(call) == "0; aten::_softmax; ab -> ba:f32; (%0{a,b}, 1, false) -> {a,b}"
+    assert str(_C.Call.parse(str(call))) == str(call)
+    assert torch.equal(call.run([X]), torch.softmax(X, 1).T)
+    with pytest.raises(joinsum.PlanError, match=r"stored has letters for each result: stored=.*, results=1"):
+        softmax(stored=["ba", "a"])
+    with pytest.raises(joinsum.PlanError, match="a letter stands once in a tensor"):
+        softmax(stored=["bb"])
+
+
 def test_calls_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(joinsum.PlanError, match="a text has no quotes"):
         _C.Call(function="aten::x", operands=["a"], results=[("f32", ["a"])], arguments=[_C.CallArgument("it's")])

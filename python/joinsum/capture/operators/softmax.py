@@ -120,12 +120,15 @@ class _Heads:
         return "h" if self.key == "g" else ""
 
     def form(self, text: str, undivided: str, reduce: str, flops: str, shards: Mapping[str, str]) -> Form:
-        """`Q`, `O`, `L` and `K` stand for queries, outputs, one number for each query, and keys or values."""
+        """`Q`, `O`, `L` and `K` stand for queries, outputs, one number for each query, and keys or values. Results but
+        `L` are stored by sample, position, head and element, as torch's kernels do, and as products read them."""
         named = {"Q": f"b {self.query} l e", "O": f"b {self.query} l e", "L": f"b {self.query} l"}
         named |= {"K": f"b {self.key} s e", "M": self.mask}
         pattern = re.sub(r"[QOLKM]", lambda found: named[found[0]], text)
         heads = "g h" if self.shared else "h"
-        return Form(pattern, undivided, reduce, flops=flops.replace("h", heads), shards=shards)
+        orders = {"Q": f"b l {heads} e", "K": f"b s {self.key} e", "L": f"b {heads} l"}
+        stored = ",".join(orders[result.strip().replace("O", "Q")] for result in text.partition("->")[2].split(","))
+        return Form(pattern, undivided, reduce, flops=flops.replace("h", heads), shards=shards, stored=stored)
 
     # With the exponentials, attention takes about half as long again as its products.
     def undecomposed(self, causal: bool) -> Form:

@@ -163,6 +163,7 @@ class _Resolver:
             same=letters.of(draft.same),
             reduce={letter: kernel for dims, kernel in draft.reduce for letter in letters.of(dims)},
             extents=self._extents(letters, operands),
+            stored=[letters.of(draft.dims_of(number)) for number in range(len(results))],
             flops=[(self._number(count), letters.of(dims)) for count, dims in draft.flops],
             undecomposed=undecomposed,
         )

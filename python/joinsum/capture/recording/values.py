@@ -95,11 +95,15 @@ class ShardDraft:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of a call: the names that each axis is the product of, and extents of those that operands lack."""
+    """A result of a call: the names that each axis is the product of, and extents of those that operands lack.
+
+    stored   the names in the order in which the operator stores the elements; that of the axes if empty
+    """
 
     dtype: torch.dtype
     axes: Sequence[Names]
     extents: Mapping[str, int]
+    stored: Names = ()
 
 
 @dataclass(eq=False)
@@ -107,6 +111,7 @@ class CallDraft:
     """A call whose letters are dims.
 
     results              dtype and axes of each result
+    stored               the dims of each result in the order in which it is stored; that of the axes if empty
     undecomposed         the undecomposed call, whose inputs are some of this one's
     undecomposed_first   which result of `undecomposed` is the first result of this call
     """
@@ -121,16 +126,21 @@ class CallDraft:
     reduce: list[tuple[list[Dim], str]] = field(default_factory=list)
     flops: list[tuple[int, list[Dim]]] = field(default_factory=list)
     same: list[Dim] = field(default_factory=list)
+    stored: list[list[Dim]] = field(default_factory=list)
     undecomposed: CallDraft | None = None
     undecomposed_first: int = 0
 
     def values(self) -> list[Value]:
         """The results of this call."""
-        dims = [tuple(dim for axis in axes for dim in axis) for _, axes in self.results]
         return [
-            Value(Producer(self, own, dtype, output), axes)
-            for output, (own, (dtype, axes)) in enumerate(zip(dims, self.results, strict=True))
+            Value(Producer(self, tuple(self.dims_of(output)), dtype, output), axes)
+            for output, (dtype, axes) in enumerate(self.results)
         ]
+
+    def dims_of(self, output: int) -> list[Dim]:
+        """The dims of a result in the order in which it is stored."""
+        stored = self.stored[output] if self.stored else []
+        return stored or [dim for axis in self.results[output][1] for dim in axis]
 
 
 @dataclass(eq=False)

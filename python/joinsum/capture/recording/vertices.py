@@ -180,6 +180,7 @@ def call_operator(
         reduce=[(labels.all([name]), kernel) for name, kernel in rule.reduce.items()],
         flops=[(count, labels.all(names)) for count, names in rule.flops],
         same=labels.all(rule.same),
+        stored=[labels.all(result.stored) for result in results],
     )
     return draft.values()
 

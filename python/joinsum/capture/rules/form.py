@@ -79,6 +79,8 @@ class Form:
     lists      list arguments with an entry for each axis of a star: {"n": "normalized_shape"}
     shards     arguments that describe the shard of a name: {"offsets": "offset v", "local": "local v"}
     same       names of which results that lack them do not depend: any shard of them gives the same results
+    stored     names of each result in the order in which the operator stores it: `"b l h e, b h l"`; empty where that
+               is the order of its axes
     """
 
     pattern: str
@@ -90,6 +92,7 @@ class Form:
     lists: Mapping[str, str] = field(default_factory=dict)
     shards: Mapping[str, str] = field(default_factory=dict)
     same: str = ""
+    stored: str = ""
 
     @property
     def described(self) -> str:
@@ -118,9 +121,10 @@ class Form:
         left, _, right = self.pattern.partition("->")
         stars = {star: len(application.numbers(argument)) for star, argument in self.lists.items()}
         operands = _operands(application, left, stars)
+        stored = self.stored.split(",") if self.stored else [""] * (right.count(",") + 1)
         results = [
-            None if kind is None else (_fitted(application, text, kind[0], stars), kind)
-            for text, kind in zip(right.split(","), application.results, strict=False)
+            None if kind is None else (_fitted(application, text, kind[0], stars), kind, _names(order, stars))
+            for text, kind, order in zip(right.split(","), application.results, stored, strict=False)
         ]
         extents = {name: application.number(argument) for argument, name in self.counts.items()}
         shapes = [(axes, value.shape) for _, value, axes in operands]
@@ -129,7 +133,7 @@ class Form:
         values = call_operator(
             application.name,
             [(value, [name for names in axes for name in names]) for _, value, axes in operands],
-            [Result(kind[1], axes, extents) for axes, kind in (each for each in results if each is not None)],
+            [Result(dtype, axes, extents, order) for axes, (_, dtype), order in filter(None, results)],
             lambda labels: self._arguments(application, operands, stars, labels),
             self._call_rule(stars),
         )

@@ -202,5 +202,41 @@ TYPED_TEST(RowLoopsOf, GradientsOfWeightsAddUpOverRows) {
   }
 }
 
+TEST(RowLoops, GelusAreThoseOfTheErrorFunction) {
+  const double root = std::sqrt(2.0);
+  std::vector<float> x;
+  for (int i = -6001; i <= 6001; ++i) x.push_back(static_cast<float>(i) * 0.002F);
+  x.insert(x.end(), {-0.0F, 1e-30F, -1e-30F, 50.0F, -50.0F, 3e38F, -3e38F});
+  const auto count = static_cast<int64_t>(x.size());
+  const std::vector<float> grad = samples<float>(count, 3);
+  for (const RowLoops<float>& each : loops<float>()) {
+    std::vector<float> out(x.size());
+    std::vector<float> slopes = grad;
+    each.gelu(x.data(), count, out.data());
+    each.gelu_slopes(slopes.data(), x.data(), count, slopes.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double y = x[i];
+      const double below = 0.5 * std::erfc(-y / root);
+      const double density = std::exp(-y * y / 2) / std::sqrt(2 * std::acos(-1.0));
+      EXPECT_NEAR(out[i], y * below, 5e-7 * std::abs(y)) << y;
+      EXPECT_NEAR(slopes[i], grad[i] * (below + y * density), 1e-6 * std::abs(grad[i])) << y;
+    }
+  }
+}
+
+TEST(RowLoops, GelusOfInfinitiesAndOfWhatIsNoNumberAreTorchs) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x{infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
+  const std::vector<float> grad{1, 1, 1};
+  for (const RowLoops<float>& each : loops<float>()) {
+    std::vector<float> out(3);
+    each.gelu(x.data(), 3, out.data());
+    EXPECT_EQ(out[0], infinity);
+    EXPECT_TRUE(std::isnan(out[1]) && std::isnan(out[2]));
+    each.gelu_slopes(grad.data(), x.data(), 3, out.data());
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]) && std::isnan(out[2]));
+  }
+}
+
 }  // namespace
 }  // namespace joinsum::kernels::rows

@@ -80,15 +80,28 @@ TEST(TorchCall, ComputesIntoArraysWhereTorchHasAKernelForThat) {
       prepared_computes("0; aten::native_layer_norm; ab,b -> ab:f32, a:f32, a:f32; "
                         "(%0{a,b}, [|b|], %1{b}, none, 1e-05) -> {a,b}, {a,1}, {a,1}; undivided=b"))
       << "joinsum has one";
-  const call::Call call = parsed("0; aten::gelu; ab -> ab:f32; (%0{a,b}) -> {a,b}");
+  const call::Call call = parsed("0; aten::silu; ab -> ab:f32; (%0{a,b}) -> {a,b}");
   const at::Tensor x = count({2, 3});
-  const at::Tensor wanted = at::gelu(x);
+  const at::Tensor wanted = at::silu(x);
   const at::Tensor out = at::empty({2, 3});
   const auto found = PreparedCall(call).run({x}, {}, {out});
   EXPECT_TRUE(found[0].is_same(out));
   EXPECT_TRUE(at::equal(out, wanted));
   PreparedCall(call).run({x}, {}, {x});
   EXPECT_TRUE(at::equal(x, wanted));
+}
+
+TEST(TorchCall, TakesJoinsumsKernelBeforeTorchs) {
+  const call::Call call = parsed("0; aten::gelu; ab -> ab:f32; (%0{a,b}) -> {a,b}");
+  const at::Tensor x = count({2, 300}) / 100;
+  const at::Tensor wanted = at::gelu(x);
+  const at::Tensor own = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("joinsum::gelu", "")
+                             .typed<at::Tensor(const at::Tensor&, c10::string_view)>()
+                             .call(x, "none");
+  EXPECT_TRUE(at::allclose(own, wanted, 1e-6, 1e-6));
+  PreparedCall(call).run({x}, {}, {x});
+  EXPECT_TRUE(at::equal(x, own));
 }
 
 TEST(TorchCall, OverwritesOperandsOnlyElementByElement) {
