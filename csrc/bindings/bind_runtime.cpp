@@ -100,16 +100,19 @@ void bind_transport(py::module_& module) {
       .def_property_readonly("sites", &Transport::sites)
       .def_property_readonly("local_sites", &Transport::local_sites)
       .def_property_readonly("shared_memory", &Transport::shared_memory)
+      .def_property_readonly("own_sockets", &Transport::own_sockets)
       .def("agree", &Transport::agree, py::arg("call"), py::arg("text"), WithoutGil())
       .def("gather_texts", &Transport::gather_texts, py::arg("call"), py::arg("text"), WithoutGil())
       .def("all_reduce_max", &Transport::all_reduce_max, py::arg("values"), WithoutGil())
       .def("exchange", &exchange, py::arg("operation"), py::arg("messages"), py::arg("payload"), py::arg("like"),
            py::arg("meanwhile") = std::nullopt, WithoutGil())
+      .def("progress", &Transport::progress, WithoutGil())
       .def("bytes_sent", [](const Transport& each) { return each.counters().sent; });
   bind_collectives(transport);
   module.def("make_loopback", &communication::make_loopback, py::arg("sites"));
   module.def("make_process_group", &communication::make_process_group, py::arg("group_name"),
-             py::arg("timeout_seconds"), py::arg("collectives"), py::arg("share_memory"), WithoutGil());
+             py::arg("timeout_seconds"), py::arg("collectives"), py::arg("share_memory"), py::arg("sockets"),
+             WithoutGil());
 }
 
 /// storage::TorchAllocations from the arena of a store, as a context manager for one thread.

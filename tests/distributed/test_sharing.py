@@ -38,13 +38,14 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @every_size
 def test_ranks_of_one_host_share_memory_and_the_machine_says_so(plays: Any, ranks: int) -> None:
-    assert plays(ranks).values("all_ranks_of_a_host_share_memory") == [["all", "none"]] * ranks
+    each = [["all", "False"], ["none", "True"], ["none", "False"]]
+    assert plays(ranks).values("all_ranks_of_a_host_share_memory") == [each] * ranks
 
 
 @every_size
 def test_plans_have_equal_results_and_bytes_with_and_without_it(plays: Any, ranks: int) -> None:
-    for shared, sockets in plays(ranks).values("plans_have_equal_results_and_bytes_with_and_without_it"):
-        assert shared == sockets > 0
+    for shared, sockets, gloo in plays(ranks).values("plans_have_equal_results_and_bytes_with_and_without_it"):
+        assert shared == sockets == gloo > 0
 
 
 @every_size
@@ -53,6 +54,7 @@ def test_plans_have_equal_results_and_bytes_with_and_without_it(plays: Any, rank
     [
         "messages_larger_than_a_ring_cross_both_ways_at_once",
         "messages_of_any_size_arrive_in_their_places",
+        "exchanges_under_way_arrive_in_their_order",
         "texts_larger_than_their_ring_are_gathered",
     ],
 )
@@ -85,9 +87,12 @@ def ranks_of(program: str) -> list[str]:
     return found.stdout.split()
 
 
-def lose(scenes: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, shared: str) -> dict[str, Any]:
+def lose(
+    scenes: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, shared: str, sockets: str = "1"
+) -> dict[str, Any]:
     """Plays scenes of failures.py; returns what its ranks noted, by name of the file, and what it printed as `log`."""
     monkeypatch.setenv("JOINSUM_SHARED_MEMORY", shared)
+    monkeypatch.setenv("JOINSUM_SOCKETS", sockets)
     log = call(["failures.py", str(folder), *scenes], LIMIT)
     notes = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     assert all(f"{scene}.exits" in notes for scene in scenes), log[-3000:]
@@ -102,12 +107,13 @@ def test_nothing_remains_of_ranks_that_are_killed(tmp_path: Path, monkeypatch: p
     assert not ranks_of(str(tmp_path))
 
 
-def test_lost_ranks_are_named_on_sockets_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", ["1", "0"])
+def test_lost_ranks_are_named_on_sockets_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> None:
     texts = {
         "killed_in_a_message": "exchange: lost site 2: .*",
         "stopped_in_a_message": r"exchange: lost site 2: silent for \d+\.\d s",
     }
-    notes = lose(list(texts), tmp_path, monkeypatch, "0")
+    notes = lose(list(texts), tmp_path, monkeypatch, "0", own)
     for scene, text in texts.items():
         for rank in (0, 1):
             assert re.fullmatch(text, notes[f"{scene}.{rank}"]["run"]["text"]), notes[f"{scene}.{rank}"]
@@ -132,7 +138,7 @@ def notes_of_network(program: str, folder: Path, link: str, ranks: int) -> list[
 
 @pytest.mark.parametrize(("link", "ranks", "shared"), [("unlimited", 2, "none"), ("2xunlimited", 4, "some")])
 def test_ranks_in_different_network_namespaces_do_not_share(tmp_path: Path, link: str, ranks: int, shared: str) -> None:
-    assert notes_of_network("networks.py", tmp_path, link, ranks) == [shared] * ranks
+    assert notes_of_network("networks.py", tmp_path, link, ranks) == [f"{shared} True"] * ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -16,7 +16,7 @@ __all__ = ["CppSources"]
 PROJECTS = {"torch": "torch", "ATen": "torch", "c10": "torch", "caffe2": "torch", "pybind11": "pybind11"}
 # Shipped in third_party/, which no installed header may need.
 SHIPPED = {"nlohmann"}
-SYSTEM_FOLDERS = {"sys", "linux", "netinet", "arpa"}
+SYSTEM_FOLDERS = {"sys", "linux", "net", "netinet", "arpa"}
 SYSTEM_HEADERS = {
     "immintrin.h",
     "arm_neon.h",
@@ -28,6 +28,8 @@ SYSTEM_HEADERS = {
     "poll.h",
     "spawn.h",
     "pthread.h",
+    "ifaddrs.h",
+    "netdb.h",
     "malloc.h",
 }
 PYTHON_HEADERS = {"Python.h"}

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
@@ -11,6 +12,7 @@
 #include "runtime/communication/gloo_threads.h"
 #include "runtime/communication/native_collectives.h"
 #include "runtime/communication/shared_memory/handshake.h"
+#include "runtime/communication/sockets/connect.h"
 #include "runtime/communication/transport.h"
 #include "runtime/communication/watch/peer_watch.h"
 
@@ -118,9 +120,10 @@ class ProcessGroupTransport final : public Transport {
   const std::vector<int64_t>& local_sites() const override { return local_; }
   Counters counters() const override { return {sent_, received_}; }
   SharedMemory shared_memory() const override { return shared_memory_; }
+  bool own_sockets() const override { return own_sockets_; }
   void progress() override { peers_->progress(); }
-  /// Connects the ranks of each host; collective.
-  void share_memory(bool enabled);
+  /// Links the ranks of each host by shared memory, and hosts by sockets; collective.
+  void link(bool share_memory, bool sockets);
 
   std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                         const at::TensorOptions& options,
@@ -157,18 +160,27 @@ class ProcessGroupTransport final : public Transport {
   std::vector<int64_t> local_;
   Collectives policy_;
   SharedMemory shared_memory_ = SharedMemory::kNone;
+  bool own_sockets_ = false;
   std::atomic<int64_t> sent_ = 0;
   std::atomic<int64_t> received_ = 0;
 };
 
-void ProcessGroupTransport::share_memory(bool enabled) {
+void ProcessGroupTransport::link(bool share_memory, bool sockets) {
   // Gloo closes the connections of a lost rank, which ends the waits for it; other backends would not.
-  enabled = enabled && peers_->control_backend().interruptible;
-  auto connections =
-      shared_memory::connect(site_, sites_, enabled, [&](const std::string& own) { return gather_texts("init", own); });
-  if (connections.pairs > 0) shared_memory_ = SharedMemory::kSome;
-  if (connections.pairs > 0 && connections.pairs == sites_ * (sites_ - 1) / 2) shared_memory_ = SharedMemory::kAll;
-  peers_->share_memory(std::move(connections.channels));
+  const bool watched = peers_->control_backend().interruptible;
+  const auto gather = [&](const std::string& own) { return gather_texts("init", own); };
+  auto memory = shared_memory::connect(site_, sites_, share_memory && watched, gather);
+  if (memory.pairs > 0) shared_memory_ = SharedMemory::kSome;
+  if (memory.pairs > 0 && memory.pairs == sites_ * (sites_ - 1) / 2) shared_memory_ = SharedMemory::kAll;
+  std::set<int64_t> reached;
+  for (int64_t peer = 0; peer < sites_; ++peer) {
+    if (memory.channels != nullptr && memory.channels->reaches(peer)) reached.insert(peer);
+  }
+  peers_->add_links(std::move(memory.channels));
+  if (shared_memory_ == SharedMemory::kAll) return;
+  auto between_hosts = sockets::connect(site_, sites_, sockets && watched, reached, gather);
+  own_sockets_ = between_hosts.pairs > 0 && memory.pairs + between_hosts.pairs == sites_ * (sites_ - 1) / 2;
+  peers_->add_links(std::move(between_hosts.links));
 }
 
 std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& operation,
@@ -213,9 +225,9 @@ std::unique_ptr<CollectiveHandle> ProcessGroupTransport::start_in_background(con
   const DeviceBackend& backend = peers_->backend(call.operation, options.device().type());
   if (on_backend(backend, options).device() != options.device()) return nullptr;
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  // Ranks that share memory exchange faster than the backend's sockets.
-  const bool shared = options.device().is_cpu() && shared_memory_ != SharedMemory::kNone;
-  if (shared ? !uses_native(policy_, backend.name, call, type)
+  // Ranks that are linked exchange faster than by the backend's sockets.
+  const bool linked = options.device().is_cpu() && (own_sockets_ || shared_memory_ != SharedMemory::kNone);
+  if (linked ? !uses_native(policy_, backend.name, call, type)
              : !uses_native_in_background(policy_, backend.name, call, type)) {
     return nullptr;
   }
@@ -347,7 +359,7 @@ Registry& registry() {
 }  // namespace
 
 std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds, Collectives policy,
-                                              bool share_memory) {
+                                              bool share_memory, bool sockets) {
   JOINSUM_USER_CHECK(std::isfinite(timeout_seconds) && timeout_seconds > 0,
                      "init: timeout must be positive: timeout_seconds=", timeout_seconds);
   c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -365,7 +377,7 @@ std::shared_ptr<Transport> make_process_group(const std::string& group_name, dou
     open.push_back(peers);
   }
   auto transport = std::make_shared<ProcessGroupTransport>(std::move(peers), policy);
-  transport->share_memory(share_memory);
+  transport->link(share_memory, sockets);
   let_gloo_threads_yield();
   return transport;
 }

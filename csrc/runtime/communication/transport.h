@@ -91,6 +91,9 @@ class Transport {
   virtual Counters counters() const = 0;
   /// The same on all sites.
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
+  /// Whether all pairs of processes that do not share memory exchange arrays of the CPU through sockets that their own
+  /// threads read and write; the same on all sites.
+  virtual bool own_sockets() const { return false; }
 
   /// Starts an exchange; all processes list the same messages. `payload(i)` is message i's array, called when its
   /// sender is local. `allocate` makes the arrays of messages from other processes, on their device; without it they
@@ -162,9 +165,9 @@ enum class Collectives { kTable, kNever, kAlways };
 
 /// One site per rank of the c10d process group with that name; all its ranks call this. Peers that die or stay silent
 /// beyond `timeout_seconds` raise; slow ones do not. Ranks of one host that are permitted to map each other's memory
-/// use it instead of Gloo, if both have `share_memory`.
+/// use it instead of Gloo, if both have `share_memory`; others use sockets of their own, if both have `sockets`.
 std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds,
-                                              Collectives collectives, bool share_memory = true);
+                                              Collectives collectives, bool share_memory = true, bool sockets = true);
 
 /// Ends the threads of every process group's transport and releases the groups, which must precede the end of the
 /// Python interpreter; waits in other threads raise. Call it without Python's lock.

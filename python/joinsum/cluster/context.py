@@ -279,8 +279,9 @@ def init(
               operation uses and poisons the memory that the block leaves. By default what JOINSUM_STORE in the
               environment names, else "memory"
 
-    Ranks of one host exchange arrays of the CPU through shared memory where the system permits it
-    (`docs/architecture.md`); JOINSUM_SHARED_MEMORY=0 in the environment of a rank turns that off for it.
+    Ranks of one host exchange arrays of the CPU through shared memory where the system permits it, others through
+    sockets of their own (`docs/architecture.md`); JOINSUM_SHARED_MEMORY=0 and JOINSUM_SOCKETS=0 in the environment of
+    a rank turn these off for it.
 
     A calibration file of other sites, versions or layout is not used; a warning says what differs. Raises
     PlanError for arguments that contradict each other, and for a damaged calibration file.
@@ -468,8 +469,8 @@ def _transport(group: dist.ProcessGroup | None, sites: int | None, timeout: floa
         return _C.make_loopback(1 if sites is None else sites)
     if sites is not None and sites != group.size():
         raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
-    share_memory = os.environ.get("JOINSUM_SHARED_MEMORY") != "0"
-    return _C.make_process_group(group.group_name, timeout, _C.Collectives.table, share_memory)
+    share_memory, sockets = (os.environ.get(f"JOINSUM_{way}") != "0" for way in ("SHARED_MEMORY", "SOCKETS"))
+    return _C.make_process_group(group.group_name, timeout, _C.Collectives.table, share_memory, sockets)
 
 
 def _calibrated(current: Context) -> Cluster | None:

@@ -92,6 +92,7 @@ def machine_of(sites: Sites) -> Machine:
         "grid": str(sites.grid),
         "transport": backend,
         "shared memory": sites.transport.shared_memory.name,
+        "own sockets": str(sites.transport.own_sockets),
         "interface": os.environ.get("GLOO_SOCKET_IFNAME" if backend == "gloo" else "NCCL_SOCKET_IFNAME", ""),
     }
     versions = (("joinsum", JOINSUM_VERSION), ("torch", torch.__version__))

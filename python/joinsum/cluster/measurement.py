@@ -243,6 +243,7 @@ class Measurement:
         def work() -> None:
             for _ in range(rounds):
                 self._work()
+                transport.progress()
             synchronize(self.device)
 
         meanwhile = self._sender(self._everyone(), _OVERLAP_BYTES, work)

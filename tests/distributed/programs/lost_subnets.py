@@ -258,7 +258,8 @@ def live(loss: Loss, rank: int, port: int, folder: Path) -> dict[str, Any]:
     """The whole life of a rank; what it has seen."""
     torch.set_num_threads(1)
     if loss.phase == "shuffle":
-        os.environ["JOINSUM_SHARED_MEMORY"] = "0"  # messages of sockets are sent when the receiver wants them
+        # Messages of Gloo's are sent when the receiver wants them.
+        os.environ["JOINSUM_SHARED_MEMORY"] = os.environ["JOINSUM_SOCKETS"] = "0"
     meeting = ist_elastic.Meeting(dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60)), rank, TIMEOUT)
     meeting.join(list(range(loss.facts.ranks)))
     model, optimizer = new()

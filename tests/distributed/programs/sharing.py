@@ -1,8 +1,9 @@
-"""Scenes: ranks of one host exchange the same bytes through shared memory as through sockets."""
+"""Scenes: ranks of one host exchange the same bytes through shared memory as through sockets, their own or Gloo's."""
 
 from __future__ import annotations
 
 import gc
+from functools import partial
 from pathlib import Path
 
 import joinsum
@@ -16,9 +17,9 @@ SCENES: Scenes = {}
 MESSAGES = 15
 
 
-def both() -> tuple[joinsum.Context, joinsum.Context]:
-    """The ranks with shared memory, and with sockets alone."""
-    return on_group(share_memory=True), on_group(share_memory=False)
+def ways() -> list[joinsum.Context]:
+    """The ranks with shared memory, with sockets of their own, and with Gloo's alone."""
+    return [on_group(share_memory=shared, sockets=own) for shared, own in ((True, True), (False, True), (False, False))]
 
 
 def array_of(sender: int, receiver: int, elements: int) -> torch.Tensor:
@@ -47,15 +48,15 @@ def every_pair(elements: int) -> dict[tuple[int, int], int]:
 
 
 @scene(SCENES)
-def all_ranks_of_a_host_share_memory() -> list[str]:
-    layouts = [dict(machine_of(context).layout) for context in both()]
-    return [layout["shared memory"] for layout in layouts]
+def all_ranks_of_a_host_share_memory() -> list[list[str]]:
+    layouts = [dict(machine_of(context).layout) for context in ways()]
+    return [[layout["shared memory"], layout["own sockets"]] for layout in layouts]
 
 
 @scene(SCENES)
 def plans_have_equal_results_and_bytes_with_and_without_it() -> list[int]:
-    sent = [0, 0]
-    contexts = both()
+    sent = [0, 0, 0]
+    contexts = ways()
     all_cases = list(cases("f32", torch.float32))
     for case in all_cases:
         results = []
@@ -63,41 +64,63 @@ def plans_have_equal_results_and_bytes_with_and_without_it() -> list[int]:
             enter(context)
             results.append(outputs_of(case))
             sent[i] += sum(entry.bytes_sent for entry in joinsum.trace())
-        check_equal(case, *results)
+        for other in results[1:]:
+            check_equal(case, results[0], other)
     return sent
 
 
 @scene(SCENES)
 def messages_larger_than_a_ring_cross_both_ways_at_once() -> None:
-    shared, _ = both()
-    check_exchange(shared.transport, every_pair(8_000_001 if ranks() == 2 else 3_000_001))
+    for context in ways():
+        check_exchange(context.transport, every_pair(8_000_001 if ranks() == 2 else 3_000_001))
 
 
 @scene(SCENES)
 def messages_of_any_size_arrive_in_their_places() -> None:
-    shared, _ = both()
+    contexts = ways()
     generator = torch.Generator().manual_seed(7)
-    for _ in range(MESSAGES):
+    for number in range(len(contexts) * MESSAGES):
         sizes = every_pair(0)
         for pair in sizes:
             exponent = int(torch.randint(0, 22, (1,), generator=generator))
             sizes[pair] = int(torch.randint(0, 2**exponent, (1,), generator=generator))
-        check_exchange(shared.transport, sizes)
+        check_exchange(contexts[number % len(contexts)].transport, sizes)
+
+
+@scene(SCENES)
+def exchanges_under_way_arrive_in_their_order() -> None:
+    """Several are started before the first is waited for, and progress is made between."""
+    before = (rank() - 1) % ranks()
+    kind = torch.empty(0, dtype=torch.int32)
+
+    def exchange(transport: _C.Transport, depth: int) -> None:
+        elements = 100_000 + depth
+        messages = [(sender, (sender + 1) % ranks(), 4 * elements) for sender in range(ranks())]
+        own = {rank(): array_of(rank(), depth, elements)}
+        inner = None if depth == 0 else partial(exchange, transport, depth - 1)
+        received = transport.exchange("exchange", messages, own, kind, inner)[before]
+        transport.progress()
+        assert received is not None
+        assert torch.equal(received, array_of(before, depth, elements))
+
+    for context in ways():
+        exchange(context.transport, 4)
 
 
 @scene(SCENES)
 def texts_larger_than_their_ring_are_gathered() -> None:
-    shared, _ = both()
-    texts = shared.transport.gather_texts("texts", str(rank()) * 300_000)
-    assert texts == [str(each) * 300_000 for each in range(ranks())]
+    for context in ways():
+        texts = context.transport.gather_texts("texts", str(rank()) * 300_000)
+        assert texts == [str(each) * 300_000 for each in range(ranks())]
 
 
 @scene(SCENES)
 def a_rank_that_does_not_share_uses_sockets_with_all() -> str:
-    """The others share memory among themselves, where there are two; exchanges mix both."""
-    mixed = on_group(share_memory=rank() != 0).transport
-    check_exchange(mixed, every_pair(2_000_001))
-    mixed.agree("end", "")
+    """The others share memory among themselves, where there are two; exchanges mix both, or all three."""
+    for sockets in (True, False, rank() < 3):
+        mixed = on_group(share_memory=rank() != 0, sockets=sockets).transport
+        check_exchange(mixed, every_pair(2_000_001))
+        mixed.agree("end", "")
     return mixed.shared_memory.name
 
 
@@ -108,7 +131,7 @@ def contexts_that_are_dropped_leave_no_memory() -> int:
     gc.collect()
     before = len(mapped("memfd:joinsum"))
     for _ in range(3):
-        shared, _ = both()
+        shared = on_group(share_memory=True)
         check_exchange(shared.transport, every_pair(1000))
         assert len(mapped("memfd:joinsum")) > before
         assert not mapped("/dev/shm/")

@@ -66,14 +66,18 @@ def on_group(
     timeout: float = 60.0,
     group: dist.ProcessGroup | None = None,
     share_memory: bool | None = None,
+    sockets: bool | None = None,
 ) -> joinsum.Context:
     """One site per rank; `collectives` says when the group's own collectives are used, `share_memory` whether ranks use
-    shared memory: unless the environment says otherwise."""
+    shared memory, `sockets` whether they have sockets of their own: unless the environment says otherwise."""
     group = group or dist.group.WORLD
     assert group is not None
     if share_memory is None:
         share_memory = os.environ.get("JOINSUM_SHARED_MEMORY") != "0"
-    transport = _C.make_process_group(group.group_name, timeout, getattr(_C.Collectives, collectives), share_memory)
+    if sockets is None:
+        sockets = os.environ.get("JOINSUM_SOCKETS") != "0"
+    policy = getattr(_C.Collectives, collectives)
+    transport = _C.make_process_group(group.group_name, timeout, policy, share_memory, sockets)
     return joinsum.Context(transport, joinsum.Cluster(), group, timeout, _C.make_store("memory"))
 
 

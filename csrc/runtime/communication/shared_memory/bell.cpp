@@ -18,11 +18,11 @@ void Bell::ring() {
   syscall(SYS_futex, &rings_, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
-void Bell::sleep_unless(const std::function<bool()>& changed, std::chrono::milliseconds longest) {
+void Bell::sleep_unless(const std::function<bool()>& changed, std::chrono::microseconds longest) {
   const uint32_t before = rings_.load();
   sleeping_.exchange(1);
   if (!changed()) {
-    const timespec timeout{longest.count() / 1000, (longest.count() % 1000) * 1'000'000};
+    const timespec timeout{longest.count() / 1'000'000, (longest.count() % 1'000'000) * 1000};
     syscall(SYS_futex, &rings_, FUTEX_WAIT, before, &timeout, nullptr, 0);
   }
   sleeping_.store(0);

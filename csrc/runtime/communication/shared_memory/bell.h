@@ -13,7 +13,7 @@ class Bell {
   /// Wakes the owner if it sleeps. Call it after making visible what the owner may be waiting for.
   void ring();
   /// Sleeps until somebody rings, but no longer than `longest`, and not at all if `changed` is true already.
-  void sleep_unless(const std::function<bool()>& changed, std::chrono::milliseconds longest);
+  void sleep_unless(const std::function<bool()>& changed, std::chrono::microseconds longest);
 
  private:
   alignas(64) std::atomic<uint32_t> rings_ = 0;

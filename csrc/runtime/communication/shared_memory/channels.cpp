@@ -84,13 +84,7 @@ std::shared_ptr<Transfer> Channels::post(std::deque<std::shared_ptr<Transfer>>& 
   return queue.emplace_back(std::make_shared<Transfer>(std::move(message)));
 }
 
-bool Channels::advance(int64_t rounds) {
-  int64_t moving = 0;
-  while (moving < rounds && advance_all()) ++moving;
-  return moving > 0;
-}
-
-bool Channels::advance_all() {
+bool Channels::advance() {
   bool moved = false;
   for (auto& [site, peer] : peers_) {
     bool moved_here = false;
@@ -128,7 +122,7 @@ bool Channels::advance_receives(Queue<RingReader>& queue, int64_t peer) {
       Frame frame;
       queue.ring.read(reinterpret_cast<char*>(&frame), sizeof(Frame));
       if (frame.size != message.size)
-        throw Mismatch(peer, concatenate("it sent another message: bytes=", frame.size, ", expected=", message.size));
+        throw LinkError(peer, concatenate("it sent another message: bytes=", frame.size, ", expected=", message.size));
       message.begun = true;
     }
     const int64_t copied = queue.ring.read(message.bytes + message.moved, std::min(left, message.size - message.moved));
@@ -159,16 +153,16 @@ bool Channels::changed() {
   return false;
 }
 
-void Channels::wait_for_change(std::chrono::milliseconds longest) {
+void Channels::wait_for_change(std::chrono::microseconds longest) {
   const auto start = Clock::now();
-  while (spin_ && Clock::now() - start < kSpin) {
+  while (spin_ && Clock::now() - start < std::min(kSpin, longest)) {
     if (changed()) return;
     relax();
   }
   bell_in(own_bell_).sleep_unless([&] { return changed(); }, longest);
 }
 
-void Channels::clear() {
+void Channels::close() {
   for (auto& [site, peer] : peers_) {
     for (auto& queue : peer.receives) queue.posted.clear();
     for (auto& queue : peer.sends) queue.posted.clear();

@@ -18,8 +18,11 @@ constexpr Millis kTick{100};
 /// How long a site continues to wait after another one has reported a failure in the same call: it may receive what it
 /// waits for, and fail in the same manner.
 constexpr Millis kReportGrace{3000};
-/// Between two wake-ups of a wait for Gloo while messages in shared memory are outstanding.
-constexpr Millis kSharingTick{1};
+/// Between two wake-ups of a wait for Gloo while messages of links are outstanding.
+constexpr Millis kLinksTick{1};
+/// How long a wait for several kinds of links waits for one before it looks at the others.
+constexpr std::chrono::microseconds kShortestTurn{50};
+constexpr std::chrono::microseconds kLongestTurn{2000};
 /// Pauses between two polls of a transfer whose wait cannot be woken.
 constexpr std::chrono::microseconds kShortestPause{20};
 constexpr std::chrono::microseconds kLongestPause{1000};
@@ -37,24 +40,30 @@ std::string seconds_text(Millis duration) {
 void set_wait_check(void (*check)()) { wait_check = check; }
 
 void PeerWatch::Wait::wait_all() {
-  wait_shared();
-  if (watch_.waker_ && !awaited().empty()) watch_.waker_->begin_waits(watch_.outstanding() ? kSharingTick : kTick);
+  wait_linked();
+  if (watch_.waker_ && !awaited().empty()) watch_.waker_->begin_waits(watch_.outstanding() ? kLinksTick : kTick);
   for (PeerTransfer& transfer : transfers_) interruptible(transfer) ? wait_waking(transfer) : wait_polling(transfer);
 }
 
-bool PeerWatch::Wait::shared_done() {
+bool PeerWatch::Wait::linked_done() {
   bool all = true;
   for (PeerTransfer& transfer : transfers_) {
-    if (transfer.shared != nullptr) transfer.done = transfer.shared->done;
-    all = all && (transfer.shared == nullptr || transfer.done);
+    if (transfer.linked != nullptr) transfer.done = transfer.linked->done;
+    all = all && (transfer.linked == nullptr || transfer.done);
   }
   return all;
 }
 
-/// Waits for this wait's messages in shared memory, and moves those of all exchanges that are under way.
-void PeerWatch::Wait::wait_shared() {
-  while (!shared_done()) {
-    if (!watch_.advance(operation_)) watch_.channels_->wait_for_change(kTick);
+/// Waits for this wait's messages of links, and moves those of all exchanges that are under way.
+void PeerWatch::Wait::wait_linked() {
+  auto turn = kShortestTurn;
+  while (!linked_done()) {
+    if (watch_.advance(operation_)) {
+      turn = kShortestTurn;
+    } else {
+      watch_.wait_for_links(kTick, turn);
+      turn = std::min(2 * turn, kLongestTurn);
+    }
     check_peers_at_tick();
   }
 }
@@ -112,7 +121,8 @@ void PeerWatch::Wait::check_peers() {
   if (watch_.closing_) throw TransportError(operation_ + ": the transport is closed");
   if (auto* check = wait_check.load()) check();
   for (const int64_t peer : awaited()) {
-    if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty()) fail_unless_finished(peer, why);
+    if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty())
+      fail_unless_finished(peer, why, true);
   }
   if (watch_.heartbeat_ == nullptr) return;
   watch_.heartbeat_->advance(elapsed);
@@ -135,18 +145,20 @@ void PeerWatch::Wait::check_heartbeat(int64_t peer) {
 }
 
 /// Transfers may have finished before their peer closed its connection, as at the end of its program; fails at one that
-/// has not, as it never will.
-void PeerWatch::Wait::fail_unless_finished(int64_t peer, const std::string& why) {
+/// has not, as it never will. Where only Gloo's connection has been `closed`, what a peer has sent may still be on its
+/// way through a link that tells of its end itself.
+void PeerWatch::Wait::fail_unless_finished(int64_t peer, const std::string& why, bool closed) {
   for (PeerTransfer& transfer : transfers_) {
     if (transfer.done || (transfer.peer != peer && transfer.peer != kEveryPeer)) continue;
+    if (closed && transfer.tells_of_end) continue;
     if (!finished(transfer)) watch_.fail(operation_, peer, why);
   }
 }
 
 bool PeerWatch::Wait::finished(PeerTransfer& transfer) {
-  if (transfer.shared != nullptr) {
-    while (!transfer.shared->done && watch_.advance(operation_)) continue;
-    return transfer.shared->done;
+  if (transfer.linked != nullptr) {
+    while (!transfer.linked->done && watch_.advance(operation_)) continue;
+    return transfer.linked->done;
   }
   try {
     if (!interruptible(transfer)) return transfer.work->isCompleted();

@@ -27,8 +27,8 @@ class PeerWatch::Wait {
   bool interruptible(const PeerTransfer& transfer) const {
     return transfer.peer != kEveryPeer && watch_.waker_ != nullptr;
   }
-  bool shared_done();
-  void wait_shared();
+  bool linked_done();
+  void wait_linked();
   bool finished(PeerTransfer& transfer);
   bool wait_a_tick(PeerTransfer& transfer);
   void wait_waking(PeerTransfer& transfer);
@@ -36,7 +36,7 @@ class PeerWatch::Wait {
   void check_peers_at_tick();
   void check_peers();
   void check_heartbeat(int64_t peer);
-  void fail_unless_finished(int64_t peer, const std::string& why);
+  void fail_unless_finished(int64_t peer, const std::string& why, bool closed = false);
   std::set<int64_t> awaited() const;
 
   PeerWatch& watch_;

@@ -1,5 +1,6 @@
 #include "runtime/communication/watch/peer_watch.h"
 
+#include <algorithm>
 #include <unistd.h>
 #include <utility>
 
@@ -20,8 +21,8 @@ constexpr int kFirstTag = 0x4a53;
 constexpr int kSentinelTag = kFirstTag + 2 * kTagStep;
 int tag_of(Channel channel) { return kFirstTag + static_cast<int>(channel) * kTagStep; }
 
-/// An array of bytes as a message in shared memory.
-shared_memory::Transfer shared_message(const at::Tensor& array, bool sending) {
+/// An array of bytes as a message of a link.
+Transfer message_of(const at::Tensor& array, bool sending) {
   void* const bytes = sending ? const_cast<void*>(array.const_data_ptr()) : array.mutable_data_ptr();
   return {static_cast<char*>(bytes), static_cast<int64_t>(array.nbytes()), std::make_shared<at::Tensor>(array)};
 }
@@ -113,7 +114,7 @@ std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const De
   } catch (const std::exception& e) {
     fail(operation, peer, reason_of(e));
   }
-  if (outstanding()) advance(operation, channels_->rounds_of_a_ring());
+  if (outstanding()) advance_far(operation);
   return transfers;
 }
 
@@ -125,37 +126,78 @@ PeerTransfer PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer&
     sentinels_.add(peer, backend.backend->recv(unused, peer, kSentinelTag));
   }
   std::vector<at::Tensor> bytes{buffer.buffer.view(at::kByte)};
-  if (backend.device.is_cpu() && channels_ != nullptr && channels_->reaches(peer)) {
-    shared_memory::Transfer message = shared_message(bytes[0], sending);
-    const auto ring = static_cast<size_t>(channel);
-    return {
-        peer,
-        {},
-        false,
-        sending ? channels_->send(peer, ring, std::move(message)) : channels_->receive(peer, ring, std::move(message))};
+  if (Links* const links = backend.device.is_cpu() ? links_to(peer) : nullptr) {
+    Transfer message = message_of(bytes[0], sending);
+    const auto number = static_cast<size_t>(channel);
+    return {peer,
+            {},
+            false,
+            sending ? links->send(peer, number, std::move(message)) : links->receive(peer, number, std::move(message)),
+            links->tells_of_end()};
   }
   const int tag = tag_of(channel);
   return {peer, sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag)};
 }
 
-/// As the channels do; their errors fail the group.
-bool PeerWatch::advance(const std::string& operation, int64_t rounds) {
+Links* PeerWatch::links_to(int64_t peer) const {
+  const auto found =
+      std::find_if(links_.begin(), links_.end(), [&](const auto& links) { return links->reaches(peer); });
+  return found == links_.end() ? nullptr : found->get();
+}
+
+bool PeerWatch::outstanding() const {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& links) { return links->outstanding(); });
+}
+
+/// As the links do; their errors fail the group.
+bool PeerWatch::advance(const std::string& operation) {
   try {
-    return channels_->advance(rounds);
-  } catch (const shared_memory::Mismatch& e) {
+    if (broken_) throw LinkError(*broken_);
+    bool moved = false;
+    for (const auto& links : links_) moved |= links->outstanding() && links->advance();
+    return moved;
+  } catch (const LinkError& e) {
     fail(operation, e.peer, e.what());
+  }
+}
+
+void PeerWatch::advance_far(const std::string& operation) {
+  try {
+    if (broken_) throw LinkError(*broken_);
+    advance_links_far();
+  } catch (const LinkError& e) {
+    fail(operation, e.peer, e.what());
+  }
+}
+
+void PeerWatch::advance_links_far() {
+  for (const auto& links : links_) {
+    if (links->outstanding()) links->advance_far();
   }
 }
 
 void PeerWatch::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || !outstanding() || forked()) return;
-  advance("progress", channels_->rounds_of_a_ring());
+  if (!lock || !outstanding() || forked() || broken_) return;
+  try {
+    advance_links_far();
+  } catch (const LinkError& e) {
+    broken_ = e;
+  }
 }
 
-void PeerWatch::share_memory(std::unique_ptr<shared_memory::Channels> channels) {
+void PeerWatch::wait_for_links(Millis longest, std::chrono::microseconds turn) {
+  std::vector<Links*> waited;
+  for (const auto& links : links_) {
+    if (links->outstanding()) waited.push_back(links.get());
+  }
+  const auto share = waited.size() > 1 ? turn : std::chrono::microseconds(longest);
+  for (Links* const links : waited) links->wait_for_change(share);
+}
+
+void PeerWatch::add_links(std::unique_ptr<Links> links) {
   const std::lock_guard lock(mutex_);
-  channels_ = std::move(channels);
+  if (links != nullptr) links_.push_back(std::move(links));
 }
 
 void PeerWatch::wait(const std::string& operation, std::vector<PeerTransfer>& transfers) {
@@ -193,7 +235,7 @@ void PeerWatch::raise(const std::string& reason) {
 }
 
 void PeerWatch::close_connections() {
-  if (channels_) channels_->clear();
+  for (const auto& links : links_) links->close();
   sentinels_.close_connections();
   for (auto& [type, backend] : backends_) {
     if (backend.interruptible) continue;
@@ -209,7 +251,7 @@ void PeerWatch::close() noexcept {
   if (forked()) {
     static_cast<void>(heartbeat_.release());
     static_cast<void>(waker_.release());
-    static_cast<void>(channels_.release());
+    static_cast<void>(new auto(std::move(links_)));
     static_cast<void>(group_.release());
     // Destroying them would touch connections.
     static_cast<void>(new auto(std::move(sentinels_)));
@@ -220,7 +262,7 @@ void PeerWatch::close() noexcept {
   std::lock_guard lock(mutex_);
   heartbeat_.reset();
   waker_.reset();
-  channels_.reset();
+  links_.clear();
   sentinels_.clear();
   backends_.clear();
   group_.reset();

@@ -4,27 +4,33 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "runtime/communication/shared_memory/channels.h"
+#include "runtime/communication/links/links.h"
 #include "runtime/communication/watch/heartbeat.h"
 #include "runtime/communication/watch/sentinels.h"
 #include "runtime/communication/watch/waker.h"
 
 namespace joinsum::runtime::communication::watch {
 
+using links::LinkError;
+using links::Links;
+using links::Transfer;
+
 /// In place of a peer, for a collective: any peer may be the one that it waits for.
 constexpr int64_t kEveryPeer = -1;
 
-/// A send, receive or collective that has been posted: a backend's work, or a message in shared memory.
+/// A send, receive or collective that has been posted: a backend's work, or a message of a link.
 struct PeerTransfer {
   int64_t peer = kEveryPeer;
   c10::intrusive_ptr<c10d::Work> work;
   bool done = false;
-  std::shared_ptr<const shared_memory::Transfer> shared = nullptr;
+  std::shared_ptr<const Transfer> linked = nullptr;
+  bool tells_of_end = false;  ///< its link raises when the peer has ended
 };
 
 /// One contiguous array to send to a peer, or to receive into.
@@ -34,7 +40,7 @@ struct PeerBuffer {
 };
 
 /// Arrays and control data (headers, texts) have tags of their own, so that the header of another call is never taken
-/// for an array: Gloo ends a process that receives more than it expects. In shared memory each has rings of its own.
+/// for an array: Gloo ends a process that receives more than it expects. Links have a ring or a socket for each.
 enum class Channel { kArrays, kControl };
 
 /// The backend that moves arrays of one device type.
@@ -46,7 +52,7 @@ struct DeviceBackend {
 };
 
 /// Sends to, receives from and waits for the peers of a process group, and never waits for a peer that is lost. Arrays
-/// of the CPU and control data go through shared memory to the peers that share it, else through the group's backends.
+/// of the CPU and control data go through links to the peers that have some, else through the group's backends.
 ///
 /// A killed peer is recognised by its closed connection, a stopped or unreachable one by its missing heartbeat, and a
 /// peer that lost another one by the reason that it published in the store. Any of these fails the group: all its
@@ -65,8 +71,8 @@ class PeerWatch {
   /// The backend for control data: the one for the CPU, if there is one.
   const DeviceBackend& control_backend();
 
-  /// Uses these channels from now on, which every rank does after the same call.
-  void share_memory(std::unique_ptr<shared_memory::Channels> channels);
+  /// Uses these links from now on, which every rank does after the same call.
+  void add_links(std::unique_ptr<Links> links);
   /// Locks the group for one call of one thread. Raises if the group has failed or is closed.
   std::unique_lock<std::mutex> enter();
   /// Counts a call that all sites make in one order, so that a site which waits in an earlier call than its peer sees
@@ -80,7 +86,7 @@ class PeerWatch {
   std::vector<PeerTransfer> post(const std::string& operation, const DeviceBackend& backend, Channel channel,
                                  const std::vector<PeerBuffer>& receives, const std::vector<PeerBuffer>& sends);
   void wait(const std::string& operation, std::vector<PeerTransfer>& transfers);
-  /// Moves what can be moved of the messages in shared memory, without waiting; others move by themselves.
+  /// Moves what can be moved of the links' messages, without waiting; others move by themselves.
   void progress();
   /// Fails the group, as the memory of posted transfers is about to be freed: the others must not wait for this site.
   void abandon(const std::string& operation) noexcept;
@@ -93,8 +99,13 @@ class PeerWatch {
  private:
   class Wait;
   PeerTransfer post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending, Channel channel);
-  bool advance(const std::string& operation, int64_t rounds = 1);
-  bool outstanding() const { return channels_ != nullptr && channels_->outstanding(); }
+  Links* links_to(int64_t peer) const;
+  bool advance(const std::string& operation);
+  void advance_far(const std::string& operation);
+  /// Until links have something to move, but no longer than `longest`, or than `turn` for each of several links.
+  void wait_for_links(Millis longest, std::chrono::microseconds turn);
+  void advance_links_far();
+  bool outstanding() const;
   [[noreturn]] void raise(const std::string& reason);
   void interrupt(const std::string& operation);
   void close_connections();
@@ -110,7 +121,8 @@ class PeerWatch {
   std::map<c10::DeviceType, DeviceBackend> backends_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Waker> waker_;
-  std::unique_ptr<shared_memory::Channels> channels_;
+  std::vector<std::unique_ptr<Links>> links_;
+  std::optional<LinkError> broken_;  ///< what `progress` has met, for the next wait
   Sentinels sentinels_;
 };
 

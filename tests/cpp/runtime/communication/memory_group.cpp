@@ -185,7 +185,7 @@ std::vector<std::string> on_group(int ranks, const std::function<void(Transport&
     const std::string name = prefix + std::to_string(rank);
     const auto group = network.group(rank);
     c10d::register_process_group(name, group);
-    const auto transport = make_process_group(name, 20, Collectives::kTable, share_memory);
+    const auto transport = make_process_group(name, 20, Collectives::kTable, share_memory, false);
     c10d::unregister_process_group(name);
     const auto end = c10::make_scope_exit([&] { network.disconnect(rank); });  // as at the end of a process
     body(*transport, rank);

@@ -142,7 +142,7 @@ TEST(Channels, AMessageLargerThanTheRingStopsWhenItIsFullAndGoesOn) {
   Rank second(files, 1);
   const std::string text = random_text(3'000'000, 1);
   const auto sent = first.send(text);
-  first.channels().advance(first.channels().rounds_of_a_ring());
+  first.channels().advance_far();
   EXPECT_FALSE(first.channels().advance());
   EXPECT_FALSE(sent->done);
   const auto received = second.receive(3'000'000);
@@ -164,7 +164,7 @@ TEST(Channels, AMessageOfAnotherSizeIsNamed) {
   try {
     second.channels().advance();
     FAIL();
-  } catch (const Mismatch& error) {
+  } catch (const LinkError& error) {
     EXPECT_EQ(error.peer, 0);
     EXPECT_STREQ(error.what(), "it sent another message: bytes=4, expected=5");
   }
@@ -177,7 +177,7 @@ TEST(Channels, WhatIsForgottenIsNotTouched) {
   first.send("text");
   first.channels().advance();
   const auto received = second.receive(4);
-  second.channels().clear();
+  second.channels().close();
   EXPECT_FALSE(second.channels().advance());
   EXPECT_FALSE(received->done);
   EXPECT_EQ(received.use_count(), 1);

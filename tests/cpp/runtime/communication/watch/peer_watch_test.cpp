@@ -1,9 +1,14 @@
 #include "runtime/communication/watch/peer_watch.h"
 
+#include <thread>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "base/check.h"
 #include "runtime/communication/memory_group.h"
+#include "runtime/communication/sockets/socket_links.h"
 
 namespace joinsum::runtime::communication::watch {
 namespace {
@@ -103,6 +108,80 @@ TEST_P(Peers, ClosingEndsAWaitInAnotherThread) {
   waiting.join();
   EXPECT_TRUE(error == "move: the transport is closed" || error == "transport: closed; call joinsum.init again")
       << error;
+}
+
+// --- links
+// ------------------------------------------------------------------------------------------------------------
+
+using sockets::Descriptor;
+using sockets::SocketLinks;
+using sockets::Sockets;
+
+/// Two ranks, of which the second one has a socket to the first; this holds the first one's end.
+struct Linked {
+  testing::MemoryNetwork network{2, "gloo"};
+  PeerWatch second{network.group(1), 20s};
+  Descriptor end;
+
+  Linked() {
+    Sockets sockets;
+    for (int channel = 0; channel < 2; ++channel) {
+      int ends[2];
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+      sockets[0].emplace_back(ends[0]);
+      Descriptor other(ends[1]);
+      if (channel == 0) end = std::move(other);
+    }
+    second.add_links(std::make_unique<SocketLinks>(std::move(sockets)));
+  }
+
+  std::vector<PeerTransfer> receive(const at::Tensor& into) {
+    return second.post("move", second.backend("move", at::kCPU), Channel::kArrays, {{0, into}}, {});
+  }
+  std::string wait(std::vector<PeerTransfer>& transfers) {
+    try {
+      const auto turn = second.enter();
+      second.wait("move", transfers);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST(LinkedPeers, WhatIsOnItsWayArrivesAfterThePeersOtherConnectionHasClosed) {
+  Linked linked;
+  const at::Tensor array = at::zeros({1}, at::kDouble);
+  auto transfers = linked.receive(array);
+  linked.network.disconnect(0);
+  std::thread network([&] {
+    std::this_thread::sleep_for(400ms);
+    const int64_t size = sizeof(double);
+    const double value = 3;
+    EXPECT_EQ(write(linked.end.number(), &size, sizeof(size)), 8);
+    EXPECT_EQ(write(linked.end.number(), &value, sizeof(value)), 8);
+    linked.end = Descriptor();
+  });
+  EXPECT_EQ(linked.wait(transfers), "");
+  network.join();
+  EXPECT_EQ(array.item<double>(), 3);
+}
+
+TEST(LinkedPeers, APeerThatEndsIsNamedByItsSocket) {
+  Linked linked;
+  auto transfers = linked.receive(at::zeros({1}));
+  linked.end = Descriptor();
+  EXPECT_EQ(linked.wait(transfers), "move: lost site 0: connection closed");
+  EXPECT_THROW(linked.second.enter(), TransportError);
+}
+
+TEST(LinkedPeers, ProgressLeavesItsErrorsToTheNextWait) {
+  Linked linked;
+  auto transfers = linked.receive(at::zeros({1}));
+  linked.end = Descriptor();
+  linked.second.progress();
+  linked.second.progress();
+  EXPECT_EQ(linked.wait(transfers), "move: lost site 0: connection closed");
 }
 
 }  // namespace
