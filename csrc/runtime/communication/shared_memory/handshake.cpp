@@ -136,19 +136,8 @@ Connections connect(int64_t site, int64_t sites, bool enabled, const Gather& gat
     PeerMemory memory = memory_with(host, file, site, offers[peer], peer);
     if (complete(memory)) peers.emplace(peer, std::move(memory));
   }
-  std::string mapped(sites, 0);
-  for (const auto& [peer, memory] : peers) mapped[peer] = 1;
-  const std::vector<std::string> all = gather(mapped);
-
   Connections out;
-  for (int64_t left = 0; left < sites; ++left) {
-    for (int64_t right = 0; right < left; ++right) {
-      const bool both = all[left].at(right) != 0 && all[right].at(left) != 0;
-      if (both) ++out.pairs;
-      if (!both && left == site) peers.erase(right);
-      if (!both && right == site) peers.erase(left);
-    }
-  }
+  out.pairs = keep_mutual(peers, site, sites, gather);
   const bool spin = static_cast<int64_t>(host.ranks.size()) <= cores();
   if (!peers.empty())
     out.channels = std::make_unique<Channels>(host.capacities, std::move(bell), std::move(peers), spin);

@@ -266,19 +266,8 @@ Connections connect(int64_t site, int64_t sites, bool enabled, const std::set<in
   }
   Sockets sockets;
   if (!wanted.empty()) sockets = Meeting(site, std::move(offers), std::move(wanted), std::move(listener)).run();
-  std::string met(sites, 0);
-  for (const auto& [peer, channels] : sockets) met[peer] = 1;
-  const std::vector<std::string> all = gather(met);
-
   Connections out;
-  for (int64_t left = 0; left < sites; ++left) {
-    for (int64_t right = 0; right < left; ++right) {
-      const bool both = all[left].at(right) != 0 && all[right].at(left) != 0;
-      if (both) ++out.pairs;
-      if (!both && left == site) sockets.erase(right);
-      if (!both && right == site) sockets.erase(left);
-    }
-  }
+  out.pairs = shared_memory::keep_mutual(sockets, site, sites, gather);
   if (!sockets.empty()) out.links = std::make_unique<SocketLinks>(std::move(sockets));
   return out;
 }

@@ -24,16 +24,20 @@ constexpr int64_t kRounds = 16;
 
 constexpr int64_t kFrame = sizeof(int64_t);
 
-/// Stretches of memory that one call reads or writes.
+/// Stretches of memory that one call reads or writes: what is left of the first messages of a queue, and their frames.
 class Pieces {
  public:
-  bool full() const { return count_ + 2 > kMostPieces || bytes_ >= kMostBytes; }
-  void add(char* start, int64_t bytes) {
-    bytes = std::min(bytes, kMostBytes - bytes_);
-    if (bytes == 0) return;
-    pieces_[count_++] = {start, static_cast<size_t>(bytes)};
-    bytes_ += bytes;
+  template <class Queue>
+  explicit Pieces(Queue& queue) {
+    for (auto& message : queue) {
+      if (full()) break;
+      const int64_t of_frame = std::min(message.moved, kFrame);
+      add(reinterpret_cast<char*>(&message.size) + of_frame, kFrame - of_frame);
+      const int64_t begin = message.moved - of_frame;
+      add(message.transfer->bytes + begin, message.transfer->size - begin);
+    }
   }
+
   msghdr header() {
     msghdr out{};
     out.msg_iov = pieces_.data();
@@ -42,6 +46,14 @@ class Pieces {
   }
 
  private:
+  bool full() const { return count_ + 2 > kMostPieces || bytes_ >= kMostBytes; }
+  void add(char* start, int64_t bytes) {
+    bytes = std::min(bytes, kMostBytes - bytes_);
+    if (bytes == 0) return;
+    pieces_[count_++] = {start, static_cast<size_t>(bytes)};
+    bytes_ += bytes;
+  }
+
   std::array<iovec, kMostPieces> pieces_;
   size_t count_ = 0;
   int64_t bytes_ = 0;
@@ -94,14 +106,7 @@ bool SocketLinks::advance() {
 }
 
 bool SocketLinks::advance_sends(Connection& connection, int64_t peer) {
-  Pieces pieces;
-  for (Framed& message : connection.sends) {
-    if (pieces.full()) break;
-    const int64_t of_frame = std::min(message.moved, kFrame);
-    pieces.add(reinterpret_cast<char*>(&message.size) + of_frame, kFrame - of_frame);
-    const int64_t begin = message.moved - of_frame;
-    pieces.add(message.transfer->bytes + begin, message.size - begin);
-  }
+  Pieces pieces(connection.sends);
   const msghdr header = pieces.header();
   const ssize_t sent = sendmsg(connection.socket.number(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && !would_block(errno)) throw LinkError(peer, reason_of(errno));
@@ -111,14 +116,7 @@ bool SocketLinks::advance_sends(Connection& connection, int64_t peer) {
 
 /// Messages have the sizes that are expected, so that frames and contents of several are received at once.
 bool SocketLinks::advance_receives(Connection& connection, int64_t peer) {
-  Pieces pieces;
-  for (Framed& message : connection.receives) {
-    if (pieces.full()) break;
-    const int64_t of_frame = std::min(message.moved, kFrame);
-    pieces.add(reinterpret_cast<char*>(&message.size) + of_frame, kFrame - of_frame);
-    const int64_t begin = message.moved - of_frame;
-    pieces.add(message.transfer->bytes + begin, message.transfer->size - begin);
-  }
+  Pieces pieces(connection.receives);
   msghdr header = pieces.header();
   const ssize_t received = recvmsg(connection.socket.number(), &header, MSG_DONTWAIT);
   if (received == 0) throw LinkError(peer, "connection closed");
