@@ -47,7 +47,7 @@ ELSEWHERE = (
         "cpp/optimizer/cost/cost_test.cpp",
         "parts of a node's cost, which is compared with plain counting",
     ),
-    Row("csrc/einsum", "cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
+    Row("csrc/einsum", "axis_classes cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
     Row("csrc/einsum/notation", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
     Row(
         "csrc/einsum/json",

@@ -1,4 +1,5 @@
 #include "bindings/plans.h"
+#include "einsum/balanced_cuts.h"
 #include "einsum/gradients/gradient.h"
 #include "einsum/interpret.h"
 #include "einsum/json/graph.h"
@@ -288,6 +289,8 @@ void bind_plan(py::module_& module) {
            py::arg("paths") = std::map<std::string, einsum::transforms::Path>{}, WithoutGil())
       .def("differentiable_outputs", &einsum::gradients::differentiable_outputs, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
+      .def("balanced_cuts", &einsum::balanced_cuts, py::arg("sites"), py::arg("samples"), py::arg("operations_of_byte"),
+           py::arg("current"), WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())
       .def("lowered_names", &lowered_names, py::arg("inputs"), WithoutGil())
       .def("lower_onto", &lower_onto, py::arg("inputs"), WithoutGil())

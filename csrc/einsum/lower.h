@@ -5,6 +5,9 @@
 
 namespace joinsum::einsum {
 
+/// The relation of a tensor whose axis a is cut at `cuts[a]`; where these are the ends alone, it is whole.
+relation::RelationType cut_at(const std::string& who, const TensorType& type, const std::vector<CutPoints>& cuts);
+
 /// The relation of a tensor whose axis a is cut evenly in `parts[a]` parts.
 relation::RelationType cut_evenly(const std::string& who, const TensorType& type, const Dims& parts);
 

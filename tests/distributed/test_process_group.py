@@ -377,6 +377,8 @@ def test_sparse_relations_and_operands_on_a_group_give_what_dense_torch_gives(pl
     assert min(plays(ranks).values("sparse_operands_are_divided")) == ranks
     assert min(plays(ranks).values("sparse_queries_are_divided_and_folded")) >= 6
     assert len({tuple(losses) for losses in plays(ranks).values("models_with_sparse_buffers_train")}) == 1
+    for flops in zip(*plays(ranks).values("ranks_have_equal_work_on_a_power_law_graph"), strict=True):
+        assert max(flops) < 1.2 * sum(flops) / ranks, flops
 
 
 @sizes_of("sparse_programs")

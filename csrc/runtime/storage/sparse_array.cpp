@@ -92,6 +92,15 @@ at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values) {
   return in_order(sparse._indices(), values, sparse.sizes());
 }
 
+double stored_share(c10::ArrayRef<at::Tensor> operands) {
+  double share = 1;
+  for (const at::Tensor& operand : operands) {
+    if (operand.is_sparse() && operand.numel() > 0)
+      share *= static_cast<double>(operand._nnz()) / static_cast<double>(operand.numel());
+  }
+  return share;
+}
+
 int64_t stored_bytes(const at::Tensor& sparse) {
   return static_cast<int64_t>(sparse._indices().nbytes() + sparse._values().nbytes());
 }

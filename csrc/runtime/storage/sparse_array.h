@@ -34,6 +34,10 @@ at::Tensor reshaped(const at::Tensor& array, at::IntArrayRef shape);
 /// The entries with other values, one for each.
 at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values);
 
+/// Which part of the points that a kernel would visit meets a stored entry of each operand, if entries are spread
+/// evenly; 1 of dense ones.
+double stored_share(c10::ArrayRef<at::Tensor> operands);
+
 /// Bytes of indices and values.
 int64_t stored_bytes(const at::Tensor& sparse);
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "sparse/kernels/nest/arithmetic.h"
+#include "sparse/kernels/nest/merged_loops.h"
 
 namespace joinsum::sparse::kernels {
 namespace {

@@ -18,6 +18,7 @@ from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.cluster.context import Context, context
 from joinsum.execution.autograd import differentiable_run, gradients, is_differentiable
+from joinsum.execution.balanced_plans import BalancedPlans
 from joinsum.execution.operands import (
     check_not_traced,
     check_tensors,
@@ -73,6 +74,8 @@ class PlannedGraph:
         self._positions = position_inputs(core)
         self._arguments = {name: each for name, each in core.inputs if name not in self._positions}
         self._sparse = frozenset(core.sparse_inputs)
+        self._last: _C.IaPlan | None = None  # the plan that ran last, and where it wants its inputs
+        self._last_types: dict[str, _C.PhysicalType] = {}
         self._compared = False  # whether the ranks' operands were once found equal
         self._gradients: dict[tuple[tuple[bool, ...], bool], PlannedGraph | None] = {}
         self._batched: dict[tuple[tuple[bool, ...], int], PlannedGraph] = {}
@@ -92,7 +95,22 @@ class PlannedGraph:
     def choice(self) -> PlanChoice:
         """The plan, and what it was computed from. On a process group all ranks must call."""
         with torch._C._DisableFuncTorch():  # messages between sites are no part of a transform
-            return choose(self.context, PlanRequest(self.core, self._cache))
+            return choose(self.context, self._request)
+
+    @property
+    def _request(self) -> PlanRequest:
+        return PlanRequest(self.core, self._cache)
+
+    @cached_property
+    def _balanced(self) -> BalancedPlans:
+        """The same plan for the entries that sparse inputs have."""
+        return BalancedPlans(self.context, self._request, self.choice, sorted(self._sparse))
+
+    def _plan_for(self, tensors: Sequence[torch.Tensor]) -> _C.IaPlan:
+        """The plan that runs on these inputs."""
+        if not self._sparse or self.context.sites == 1:
+            return self.choice.plan
+        return self._balanced.plan_for(dict(zip(self.names, tensors, strict=True)))
 
     @property
     def graph(self) -> Graph:
@@ -115,20 +133,21 @@ class PlannedGraph:
         """The logical plan."""
         return self.choice.program
 
-    @cached_property
+    @property
     def plan(self) -> IaPlan:
-        """The physical plan; its outputs are on every site."""
-        return IaPlan(self.choice.plan)
+        """The physical plan; its outputs are on every site. After a run with sparse inputs, the plan with the cuts that
+        gave parts about equal work."""
+        return IaPlan(self.choice.plan if self._last is None else self._last)
 
     @cached_property
     def cost(self) -> PlanCost:
-        """The plan's costs, node by node, on the cluster that it was chosen for."""
-        return cost(self.plan, self.context.cluster)
+        """The plan's costs, node by node, on the cluster that it was chosen for, with evenly spread entries."""
+        return cost(IaPlan(self.choice.plan), self.context.cluster)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The plan's steps, in order."""
-        return steps_of(self.choice.binary, self.plan, self.cost)
+        return steps_of(self.choice.binary, IaPlan(self.choice.plan), self.cost)
 
     @property
     def origin(self) -> str:
@@ -137,7 +156,7 @@ class PlannedGraph:
 
     @cached_property
     def _types(self) -> dict[str, _C.PhysicalType]:
-        """Where the plan wants its inputs."""
+        """Where the plan that was chosen wants its inputs."""
         return dict(self.choice.plan.inputs)
 
     def __repr__(self) -> str:
@@ -239,13 +258,16 @@ class PlannedGraph:
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare(tensors, smooth)
             self._compared = True
-        types, sites, store = self._types, current.local_sites, current.store
+        plan = self._plan_for(tensors)
+        if plan is not self._last:
+            self._last, self._last_types = plan, dict(plan.inputs)
+        types, sites, store = self._last_types, current.local_sites, current.store
         placed = {
             name: _C.place_tensor(tensor, types[name], sites, store, False)
             for name, tensor in zip(self.names, tensors, strict=True)
             if name in types  # an expression need not read its operands
         }
-        results = current.execute(self.choice.plan, placed, {})
+        results = current.execute(plan, placed, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors if not x.is_sparse}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
 

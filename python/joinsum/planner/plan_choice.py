@@ -31,6 +31,7 @@ __all__ = [
     "choice_for",
     "choose",
     "logical_program",
+    "recut",
     "search_options",
 ]
 
@@ -142,15 +143,39 @@ def choice_for(current: Context, choice: PlanChoice, graph: _C.EinsumPlan) -> Pl
     it cannot be, as where values are cut differently or a site has not the memory."""
     binary = graph.binary({name: order.path for name, order in choice.orders.items()})
     program = logical_program(binary, current.sites)
+    plan = _rebuilt(current, choice, program, "sizes")
+    if plan is None:
+        return None
+    origin = "the plan of other sizes"
+    return PlanChoice(choice.orders, binary, program.text, plan, origin, origin, choice.search_seconds)
+
+
+def recut(current: Context, request: PlanRequest, choice: PlanChoice, cuts: Mapping[str, _C.RelationType]) -> _C.IaPlan:
+    """The plan of a graph whose inputs, those of `choice.binary` by name, are cut at other points, in as many parts.
+
+    It is the one that was chosen, or a new one where that cannot be rebuilt. On a process group all ranks must call."""
+    program = TraPlan(choice.binary.lower(dict(cuts)))
+    plan = _rebuilt(current, choice, program, "cuts")
+    if plan is not None or current.single_process:
+        return plan or _searched(current, request, choice.binary, program)
+    text = f"a plan for other cuts\n{program.text}{current.cluster}"
+    texts = from_first_site(
+        "einsum", current, text, lambda: {"plan": str(_searched(current, request, choice.binary, program))}
+    )
+    return _C.IaPlan.parse(texts["plan"], {})
+
+
+def _rebuilt(current: Context, choice: PlanChoice, program: TraPlan, other: str) -> _C.IaPlan | None:
+    """The plan for a program that is equal but for extents, numbers and cuts; None where it cannot be rebuilt, or a
+    site has not the memory."""
     try:
         plan = rebuilt(choice.plan, choice.program, program)
         if current.cluster.memory_bytes is not None:
             _C.cost(plan, current.cluster.core())  # raises for more than the memory of a site
     except PlanError as error:
-        _log.info("planning anew for other sizes: %s", error)
+        _log.info("planning anew for other %s: %s", other, error)
         return None
-    origin = "the plan of other sizes"
-    return PlanChoice(choice.orders, binary, program.text, plan, origin, origin, choice.search_seconds)
+    return plan
 
 
 def _looked_up(folder: PlanCache | None, current: Context, request: PlanRequest) -> PlanChoice:

@@ -74,6 +74,24 @@ def sparse_queries_are_divided_and_folded() -> int:
     return divided
 
 
+@scene(SCENES)
+def ranks_have_equal_work_on_a_power_law_graph() -> list[int]:
+    """Flops of this rank in a product whose operand has most entries in its first rows, and in one of two such
+    operands."""
+    joinsum.init(cluster=joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9))
+    draw = torch.Generator().manual_seed(0)
+    places = (torch.rand(2, 40_000, generator=draw) ** 4 * 1000).long().unique(dim=1)
+    a = joinsum.SparseTensor.from_coordinates(places, torch.ones(places.shape[1], dtype=torch.float64), (1000, 1000))
+    x = torch.randint(-4, 5, (1000, 3), generator=draw).double()
+    flops = []
+    for equation, other in (("ij,jk->ik", x), ("ij,kj->i", a)):
+        found = joinsum.einsum(equation, a, other)
+        dense = other if isinstance(other, Tensor) else other.to_dense()
+        assert torch.equal(found, torch.einsum(equation, a.to_dense(), dense))
+        flops.append(sum(entry.flops for entry in joinsum.trace()))
+    return flops
+
+
 class GraphConvolution(nn.Module):
     def __init__(self, adjacency: Tensor) -> None:
         super().__init__()

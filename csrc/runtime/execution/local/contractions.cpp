@@ -5,6 +5,7 @@
 #include "kernels/table/rows.h"
 #include "relation/typing.h"
 #include "runtime/execution/local/joins.h"
+#include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::execution::local {
 namespace {
@@ -81,7 +82,7 @@ class Parts {
       const at::Tensor l = left_axes_.without_singles(a);
       const at::Tensor r = right_axes_.without_singles(b);
       const Work work = work_of({l.sizes().vec(), r.sizes().vec()});
-      context.flops += work.flops;
+      context.flops += flops_of(work, l, r);
       contract(l, r, target_of(projected(part, group_by_), work.shape, l.options().layout(at::kStrided)));
     });
   }
@@ -95,7 +96,7 @@ class Parts {
     return [this, work = std::move(work)](c10::ArrayRef<PartOperand> given, const RunContext& context) {
       const at::Tensor l = left_axes_.without_singles(given[0].array);
       const at::Tensor r = right_axes_.without_singles(given[1].array);
-      context.flops += work.flops;
+      context.flops += flops_of(work, l, r);
       const at::Tensor out = context.store.allocate(work.shape, l.options().layout(at::kStrided));
       contract(l, r, {out});
       return with_axes(out, missing_);
@@ -123,6 +124,12 @@ class Parts {
     int64_t points = 1;
     for (const auto& [letter, extent] : extents) points *= extent;
     return {kernels::table::extents_of(letters_.labels.result, extents), flops_per_point_ * points};
+  }
+
+  /// Of operands with the entries that they have.
+  static int64_t flops_of(const Work& work, const at::Tensor& l, const at::Tensor& r) {
+    const double share = storage::stored_share({l, r});
+    return share == 1 ? work.flops : static_cast<int64_t>(share * static_cast<double>(work.flops));
   }
 
   void contract(const at::Tensor& l, const at::Tensor& r, const Target& target) const {

@@ -43,7 +43,8 @@ at::Tensor KernelCall::run(const std::vector<at::Tensor>& operands, const RunCon
   }
   std::vector<Dims> shapes;
   for (const at::Tensor& operand : operands) shapes.push_back(operand.sizes().slice(batch_).vec());
-  context.flops += calls * kernels::table::flops(kernel_, shapes);
+  context.flops += static_cast<int64_t>(storage::stored_share(operands) *
+                                        static_cast<double>(calls * kernels::table::flops(kernel_, shapes)));
   if (out.defined() || !allocates_) return kernels::dense::run(kernel_, operands, context.scalars, batch_, output, out);
   Dims shape = operands[0].sizes().vec();
   if (operands.size() > 1) shape = at::infer_size(operands[0].sizes(), operands[1].sizes());
@@ -59,15 +60,12 @@ at::Tensor KernelCall::of_entries(const at::Tensor& sparse, const RunContext& co
 }
 
 at::Tensor KernelCall::of_sparse_pair(const std::vector<at::Tensor>& operands, const RunContext& context) const {
-  double share = 1;
   std::vector<Dims> shapes;
-  for (const at::Tensor& operand : operands) {
-    shapes.push_back(operand.sizes().slice(batch_).vec());
-    if (operand.is_sparse()) share *= static_cast<double>(operand._nnz()) / static_cast<double>(operand.numel());
-  }
+  for (const at::Tensor& operand : operands) shapes.push_back(operand.sizes().slice(batch_).vec());
   const at::Tensor result = kernels::sparse::of_pair(kernel_, operands[0], operands[1], batch_);
   if (result._nnz() > 0) {
-    context.flops += static_cast<int64_t>(share * static_cast<double>(kernels::table::flops(kernel_, shapes)));
+    context.flops += static_cast<int64_t>(storage::stored_share(operands) *
+                                          static_cast<double>(kernels::table::flops(kernel_, shapes)));
   }
   return result;
 }

@@ -29,13 +29,26 @@ CallOperator::CallOperator(const kernels::call::Call& call, const std::vector<co
         own.begins[call.operands[i][a]] = axis.linked() ? axis.cuts[box.lower[axis.key_dim]] : 0;
         extents[call.operands[i][a]] = static_cast<double>(axis.extent_over(box));
       }
+      if (operands[i]->sparse() && kernels::call::counts_entries(call)) {
+        const int64_t elements = operands[i]->elements_over(of_operands[i]);
+        own.entries[i] = relation::density_of(*operands[i]) * static_cast<double>(elements);
+      }
     }
-    own.flops = static_cast<int64_t>(kernels::call::flops(call, extents));
+    own.flops = kernels::call::flops(call, extents);
     for (const kernels::call::CallResult& result : call.results) {
       Dims& shape = own.shapes.emplace_back();
       for (const char letter : result.letters) shape.push_back(static_cast<int64_t>(extents.at(letter)));
     }
   }
+}
+
+int64_t CallOperator::OnSite::flops_of(const std::vector<at::Tensor>& operands) const {
+  double out = flops;
+  for (const auto& [operand, expected] : entries) {
+    const at::Tensor& array = operands[operand];
+    if (array.is_sparse() && expected > 0) out *= static_cast<double>(array._nnz()) / expected;
+  }
+  return static_cast<int64_t>(out);
 }
 
 std::vector<at::Tensor> CallOperator::run(int64_t site, c10::ArrayRef<PartOperand> operands,
@@ -44,7 +57,7 @@ std::vector<at::Tensor> CallOperator::run(int64_t site, c10::ArrayRef<PartOperan
   arrays.reserve(operands.size());
   for (const PartOperand& operand : operands) arrays.push_back(operand.array);
   const OnSite& own = sites_.at(site);
-  context.flops += own.flops;
+  context.flops += own.flops_of(arrays);
   auto results = prepared_.run(arrays, own.begins,
                                checked_ ? arrays_for_results(own, operands, context) : std::vector<at::Tensor>{});
   checked_ = true;

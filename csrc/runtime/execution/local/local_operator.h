@@ -128,8 +128,12 @@ class CallOperator {
   /// What a site does.
   struct OnSite {
     std::map<char, int64_t> begins;  ///< by letter
-    int64_t flops = 0;
-    std::vector<Dims> shapes;  ///< of the results
+    double flops = 0;
+    std::vector<Dims> shapes;          ///< of the results
+    std::map<size_t, double> entries;  ///< that flops count of each sparse operand
+
+    /// Of operands with the entries that they have.
+    int64_t flops_of(const std::vector<at::Tensor>& operands) const;
   };
   std::vector<at::Tensor> arrays_for_results(const OnSite& own, c10::ArrayRef<PartOperand> operands,
                                              const RunContext& context) const;

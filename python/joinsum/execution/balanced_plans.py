@@ -1,0 +1,89 @@
+"""Plans whose cuts follow the entries of sparse inputs, so that sites have about equal work on uneven ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from joinsum import _C
+from joinsum.cluster.context import Context
+from joinsum.planner.plan_choice import PlanChoice, PlanRequest, recut
+
+__all__ = ["BalancedPlans", "entry_sample"]
+
+# Entries that are looked at, and how many of their indices stand for them, in order.
+_LOOKED_AT = 1 << 14
+_KEPT = 1 << 10
+
+# Of an operation on a sparse entry, about.
+_SECONDS = 5e-10
+
+_MOST_PLANS = 4  # of one graph, for other entries: the last ones
+
+
+class BalancedPlans:
+    """The plans of one graph for the cuts that the entries of its sparse inputs need.
+
+    The search for a plan takes entries as evenly spread, which they are among parts that are cut so; its plan is
+    rebuilt for other cuts where even ones leave a part more than a tenth above the work that it need have.
+    """
+
+    def __init__(self, current: Context, request: PlanRequest, choice: PlanChoice, sparse: Sequence[str]) -> None:
+        self._context = current
+        self._request = request
+        self._choice = choice
+        self._sparse = sparse
+        self._known = [(choice.binary.even_cuts(current.sites), choice.plan)]
+        self._sample: list[np.ndarray] = []  # of the last run
+
+    def plan_for(self, inputs: Mapping[str, torch.Tensor]) -> _C.IaPlan:
+        """The plan for these inputs, by name. On a process group all ranks must call, with equal inputs."""
+        sample = [entry_sample(inputs[name]) for name in self._sparse]
+        alike = len(sample) == len(self._sample) and all(map(np.array_equal, sample, self._sample))
+        if not alike:
+            self._sample = sample
+            self._known = self._with_plan_in_front(
+                {name: each.tolist() for name, each in zip(self._sparse, sample, strict=True)}
+            )
+        return self._known[0][1]
+
+    def _with_plan_in_front(
+        self, samples: Mapping[str, Sequence[Sequence[int]]]
+    ) -> list[tuple[dict[str, _C.RelationType], _C.IaPlan]]:
+        """The known plans, or the last of them and a new one, with the one for these entries first."""
+        sites, binary = self._context.sites, self._choice.binary
+        several = not self._context.single_process
+        operations_of_byte = 1 / (_SECONDS * self._context.cluster.bytes_per_second) if several else 0.0
+        cuts: dict[str, _C.RelationType] = {}
+        for i, (known, plan) in enumerate(self._known):
+            cuts = binary.balanced_cuts(sites, samples, operations_of_byte, known)
+            if cuts == known:
+                return [(known, plan), *self._known[:i], *self._known[i + 1 :]]
+        plan = recut(self._context, self._request, self._choice, cuts)
+        return [(cuts, plan), *self._known[: _MOST_PLANS - 1]]
+
+
+def entry_sample(x: torch.Tensor) -> np.ndarray:
+    """For each axis of a coalesced `torch.sparse_coo` tensor the indices of some entries, ascending: of all, or of
+    1,024 that stand for a random sixteen thousand, the same for equal indices.
+
+    >>> entry_sample(torch.eye(3).to_sparse())
+    array([[0, 1, 2],
+           [0, 1, 2]])
+    """
+    indices = x.indices()
+    if indices.shape[1] > _LOOKED_AT:
+        indices = indices[:, _drawn(indices.shape[1])]
+    found = np.sort(indices.numpy(), axis=1)
+    if found.shape[1] <= _KEPT:
+        return found
+    return found[:, (2 * np.arange(_KEPT) + 1) * found.shape[1] // (2 * _KEPT)]
+
+
+@lru_cache(maxsize=64)
+def _drawn(entries: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(entries, (_LOOKED_AT,), generator=draw)
