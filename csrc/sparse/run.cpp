@@ -190,9 +190,9 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
 
 Tensor Runner::run_kernel(const std::string& name, const Kernel& kernel, const KernelArguments& arguments,
                           RunOptions options) {
-  // Where the last run took longer than was estimated, so may this one.
+  // This run may take as long as the last one.
   double& measured = interpreted_seconds_[name];
-  options.iterations = std::max(options.iterations, measured / kernels::kSecondsOfVisit);
+  if (measured > 0) options.iterations = measured / kernels::kSecondsOfVisit;
   kernels::Run done = kernels::run(kernel, arguments, options);
   measured = done.interpreted_seconds;
   seconds_.compile += done.compile_seconds;

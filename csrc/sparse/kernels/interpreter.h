@@ -81,23 +81,51 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
   void run_merged(int64_t lower, int64_t upper) {
     merged_->start(positions().data(), lower, upper);
     body_.start(positions());
-    T reduced = typed_.identity;
-    int64_t count = 0;
-    int64_t place = 0;
+    T reduced = typed_.identity;  // of a list that may go on in the next block
+    int64_t count = 0, place = 0;
+    const auto add_last = [&] {
+      if (count > 0) add(base() + place, reduced, count);
+      reduced = typed_.identity;
+      count = 0;
+    };
     while (merged_->next()) {
       const nest::Column<T> values = body_.evaluate(merged_->entries(), merged_->count());
-      for (int64_t i = 0; i < merged_->count(); ++i) {
-        if (count > 0 && (run_.innermost_is_output || merged_->is_first(i))) {
-          add(base() + place, reduced, count);
-          reduced = typed_.identity;
-          count = 0;
+      if (run_.innermost_is_output || merged_->alone()) {
+        add_last();
+        add_each(values, merged_->places(), merged_->count());
+        continue;
+      }
+      int64_t begin = 0;
+      for (int64_t list = 0; list < merged_->lists(); ++list) {
+        if (list > 0 || !merged_->continues()) add_last();
+        const int64_t end = merged_->list_end(list);
+        for (int64_t i = begin; i < end; ++i) {
+          reduced = R::reduced(reduced, values.is_scalar() ? values.value : values.data[i]);
         }
-        place = merged_->places()[i];
-        reduced = R::reduced(reduced, values.is_scalar() ? values.value : values.data[i]);
-        ++count;
+        count += end - begin;
+        place = merged_->places()[list];
+        begin = end;
       }
     }
-    if (count > 0) add(base() + place, reduced, count);
+    add_last();
+  }
+
+  /// Adds visits each of which is reduced alone.
+  void add_each(const nest::Column<T>& values, const int64_t* places, int64_t count) {
+    const T* column = values.data;
+    if (values.is_scalar()) {
+      std::fill_n(column_.data(), count, values.value);
+      column = column_.data();
+    }
+    if (run_.way == ResultWay::kDense && !typed_.counted) {
+      T* out = outcome_.dense->values.data() + base();
+      for (int64_t i = 0; i < count; ++i) {
+        T& element = out[places[i]];
+        element = R::reduced(element, R::reduced(typed_.identity, column[i]));
+      }
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) add(base() + places[i], R::reduced(typed_.identity, column[i]), 1);
   }
 
   /// Runs the loop if it is one of those compiled for products.

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <unistd.h>
+#include <unordered_map>
 #include <vector>
 
 #include <sys/stat.h>
@@ -108,10 +109,28 @@ const std::string& processor_features() {
   return features;
 }
 
+/// Hashes of texts; those of the last ones are remembered, as kernels run often.
+class Hashes {
+ public:
+  std::string of(const std::string& text) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (known_.size() >= kMostKnown) known_.clear();
+    std::string& found = known_[text];
+    if (found.empty()) found = sha256(text);
+    return found;
+  }
+
+ private:
+  static constexpr size_t kMostKnown = 256;
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::string> known_;
+};
+
 std::string key_of(const std::string& source, const SystemCompiler& compiler) {
+  static auto& hashes = *new Hashes;
   std::string all = source;
   for (const std::string& flag : flags()) all += "\n" + flag;
-  return sha256(all + "\n" + compiler.path + "\n" + compiler.version + "\n" + processor_features());
+  return hashes.of(all + "\n" + compiler.path + "\n" + compiler.version + "\n" + processor_features());
 }
 
 struct Loaded {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sparse/kernels/nest/block.h"
@@ -27,10 +28,18 @@ class MergedLoops {
   const std::vector<BlockEntries>& entries() const { return entries_; }
   /// The operands with levels in these loops.
   const std::vector<int64_t>& participants() const { return operands_; }
-  /// Where each visit's element is in the result's workspace, from that of the loops around.
+
+  /// How many lists of the last loop the block's visits are in.
+  int64_t lists() const { return lists_; }
+  /// Whether each visit is in a list of its own.
+  bool alone() const { return list_ends_ == nullptr; }
+  /// Past the visits of one of the lists; these follow each other.
+  int64_t list_end(int64_t list) const { return alone() ? list + 1 : list_ends_[list]; }
+  /// Whether the first list began in the block before.
+  bool continues() const { return continues_; }
+  /// Where each visit's element is in the result's workspace, from that of the loops around; where the last loop is
+  /// none of the result's, each list's.
   const int64_t* places() const { return places_.data(); }
-  /// Whether visit i of the block begins another list of the last loop.
-  bool is_first(int64_t i) const { return parents_.listed == nullptr || parents_.listed[i] != parent_before(i); }
 
  private:
   /// An operand that looks up its coordinates in dense levels.
@@ -43,15 +52,17 @@ class MergedLoops {
     std::vector<int64_t> listed = {};
   };
 
-  /// The walker's entries of one level at the visits of a block.
+  /// The walker's entries of one level at the lists of a block, or of the last level at its visits.
   struct Entries {
     int64_t first = 0;
     const int64_t* listed = nullptr;  ///< null where they follow each other
   };
 
-  int64_t parent_before(int64_t i) const { return i > 0 ? parents_.listed[i - 1] : last_parent_; }
-  Entries above(size_t loop, const Entries& below);
-  void read_coordinates(size_t loop, const Entries& entries);
+  std::optional<int64_t> lists_of_one(size_t loop, int64_t first, int64_t count);
+  Entries find_lists(int64_t first);
+  Entries above(size_t loop, const Entries& entries);
+  void read_coordinates(size_t loop, const Entries& entries, int64_t count);
+  const int64_t* at_visits(size_t loop);
   void find_places();
   void look_up(size_t number);
 
@@ -68,11 +79,16 @@ class MergedLoops {
   std::vector<int64_t> cursors_;  ///< of each level but the last: an entry that is not past the next visit's
   std::vector<int64_t> ends_;     ///< past the entries of each level but the last
   int64_t count_ = 0;
-  Entries parents_;                           ///< of the level above the last
-  int64_t last_parent_ = -1;                  ///< of the last visit before the block
-  std::vector<std::vector<int64_t>> listed_;  ///< entries of each level
-  std::vector<std::vector<int64_t>> read_;    ///< coordinates of each loop
-  std::vector<const int64_t*> coordinates_;   ///< of each loop
+  int64_t lists_ = 0;                   ///< that the block's visits are in
+  const int64_t* list_ends_ = nullptr;  ///< null: each visit is in one of its own
+  int64_t last_list_ = -1;              ///< the one of the last visit
+  bool continues_ = false;
+  std::vector<std::vector<int64_t>> listed_;    ///< entries of each level at the block's lists
+  std::vector<std::vector<int64_t>> read_;      ///< coordinates of each loop, at its lists or, of the last one, visits
+  std::vector<std::vector<int64_t>> expanded_;  ///< those of the lists, at their visits
+  std::vector<bool> is_expanded_;               ///< in this block
+  std::vector<const int64_t*> coordinates_;     ///< of each loop
+  std::vector<int64_t> ends_of_lists_;
   std::vector<int64_t> places_;
 };
 
