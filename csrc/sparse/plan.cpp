@@ -87,7 +87,7 @@ double estimate(const ExpressionPtr& expression, const Program& program, const E
   const Distinct distinct = with_distinct_indices(expression, {});
   Terms terms(estimator, space_of("estimate", distinct, {}, readable, program.index_sizes(), program.dtype()));
   const TermPtr term = terms.from_expression(distinct.expression, sources_of(program, *estimator));
-  return terms.estimate(terms.statistics(term));
+  return terms.estimate(term);
 }
 
 LoopOrder order_costs(const Program& program, size_t query, const std::vector<std::string>& loops,

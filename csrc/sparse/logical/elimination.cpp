@@ -29,10 +29,35 @@ bool held_outside(const TermPtr& term, const TermPtr& inside, int64_t index) {
   return std::ranges::any_of(term->children, [&](const TermPtr& child) { return held_outside(child, inside, index); });
 }
 
-void collect_bound(const TermPtr& term, std::vector<int64_t>& found) {
-  if (!term->aggregated) return;
-  if (term->is(Kind::kAggregate)) found.insert(found.end(), term->indices.begin(), term->indices.end());
-  for (const TermPtr& child : term->children) collect_bound(child, found);
+/// The indices that aggregates of the term bind.
+IndexSet bound_in(const TermPtr& term) {
+  IndexSet found = 0;
+  if (!term->aggregated) return found;
+  if (term->is(Kind::kAggregate)) {
+    for (const int64_t index : term->indices) found |= only(index);
+  }
+  for (const TermPtr& child : term->children) found |= bound_in(child);
+  return found;
+}
+
+std::vector<int64_t> by_name(const Terms& terms, IndexSet indices) {
+  std::vector<int64_t> found = members_of(indices);
+  const std::vector<std::string>& names = terms.space().names;
+  std::ranges::sort(found, [&](int64_t a, int64_t b) { return names[a] < names[b]; });
+  return found;
+}
+
+/// Those of them that no leaf below their aggregate has.
+IndexSet idle_in(const TermPtr& term) {
+  IndexSet idle = 0;
+  if (!term->aggregated) return idle;
+  if (term->is(Kind::kAggregate)) {
+    for (const int64_t index : term->indices) {
+      if (!contains(term->child()->free, index)) idle |= only(index);
+    }
+  }
+  for (const TermPtr& child : term->children) idle |= idle_in(child);
+  return idle;
 }
 
 /// Leaves that hold an index, as their numbers.
@@ -131,41 +156,40 @@ class Push {
   TermPtr joined_;
 };
 
-/// The term in which the aggregate of `index` is pushed down.
-TermPtr pushed_down(const Terms& terms, const TermPtr& term, const TermPtr& binder, int64_t index, Push& push) {
-  std::vector<int64_t> rest = binder->indices;
-  std::erase(rest, index);
+/// What is below the binder of `index` once its aggregate is pushed down.
+TermPtr pushed_below(const Terms& terms, const TermPtr& binder, int64_t index, Push& push) {
   const TermPtr& body = binder->child();
   TermPtr below = contains(body->free, index) ? push.apply(body) : push.repeated(body);
   // `or` and `and` of equal values are their truth.
   const bool truth = binder->op == Operator::kAnd || binder->op == Operator::kOr;
-  if (truth && below == body) below = terms.map(binder->op, {below});
+  return truth && below == body ? terms.map(binder->op, {below}) : below;
+}
+
+/// The term in which the binder, without the index, has that below it.
+TermPtr with_below(const Terms& terms, const TermPtr& term, const TermPtr& binder, int64_t index, TermPtr below) {
+  std::vector<int64_t> rest = binder->indices;
+  std::erase(rest, index);
   return terms.replaced(term, binder, terms.aggregate(binder->op, std::move(rest), std::move(below)));
+}
+
+/// The term in which the aggregate of `index` is pushed down.
+TermPtr pushed_down(const Terms& terms, const TermPtr& term, const TermPtr& binder, int64_t index, Push& push) {
+  return with_below(terms, term, binder, index, pushed_below(terms, binder, index, push));
 }
 
 }  // namespace
 
-std::vector<int64_t> bound_indices(const Terms& terms, const TermPtr& term) {
-  std::vector<int64_t> found;
-  collect_bound(term, found);
-  std::ranges::sort(found, {}, [&](int64_t index) { return terms.space().names[index]; });
-  found.erase(std::ranges::unique(found).begin(), found.end());
-  return found;
-}
+std::vector<int64_t> bound_indices(const Terms& terms, const TermPtr& term) { return by_name(terms, bound_in(term)); }
 
 TermPtr Eliminator::without_idle(TermPtr term, std::vector<int64_t>& gone) const {
-  const auto is_idle = [&](int64_t index) { return !contains(binder_of(term, index)->child()->free, index); };
-  std::vector<int64_t> bound = bound_indices(terms_, term);
   // Without the index, aggregates below it may be gone, and others may reduce what no leaf has any more.
-  for (auto idle = std::ranges::find_if(bound, is_idle); idle != bound.end();
-       idle = std::ranges::find_if(bound, is_idle)) {
-    const TermPtr binder = binder_of(term, *idle);
-    Push push(terms_, binder->op, *idle);
-    term = pushed_down(terms_, term, binder, *idle, push);
-    std::vector<int64_t> left = bound_indices(terms_, term);
-    std::ranges::copy_if(bound, std::back_inserter(gone),
-                         [&](int64_t index) { return std::ranges::find(left, index) == left.end(); });
-    bound = std::move(left);
+  for (IndexSet idle = idle_in(term); idle != 0; idle = idle_in(term)) {
+    const IndexSet bound = bound_in(term);
+    const int64_t first = by_name(terms_, idle).front();
+    const TermPtr binder = binder_of(term, first);
+    Push push(terms_, binder->op, first);
+    term = pushed_down(terms_, term, binder, first, push);
+    std::ranges::copy(by_name(terms_, bound & ~bound_in(term)), std::back_inserter(gone));
   }
   return term;
 }
@@ -182,25 +206,30 @@ std::vector<Elimination> Eliminator::candidates(const TermPtr& term, int64_t ind
   const TermPtr binder = binder_of(term, index);
   if (binder == nullptr) return {};
   Push push(terms_, binder->op, index, factors_);
-  const TermPtr pushed = pushed_down(terms_, term, binder, index, push);
+  const TermPtr below = pushed_below(terms_, binder, index, push);
   covered_ = covered_ || push.covered();
   std::vector<Elimination> found;
   for (size_t path = 0; path < push.ends().size(); ++path) {
     const TermPtr& aggregate = push.ends()[path];
     if (aggregate->child()->aggregated) continue;
-    Elimination each{.index = index, .path = static_cast<int64_t>(path), .pushed = pushed, .aggregate = aggregate};
+    Elimination each{.index = index, .path = static_cast<int64_t>(path), .aggregate = aggregate};
+    each.binder = binder;
+    each.below = below;
     for (size_t other = 0; other < push.ends().size(); ++other) {
       if (other != path) each.others.emplace_back(static_cast<int64_t>(other), push.ends()[other]);
     }
-    if (absorption_ == Absorption::kAbsorb) absorb(each);
-    fill_query(each);
+    if (absorption_ == Absorption::kAbsorb) absorb(term, each);
+    each.query = query_of(each.aggregate);
     found.push_back(std::move(each));
   }
   return found;
 }
 
-void Eliminator::absorb(Elimination& elimination) const {
-  for (const int64_t index : bound_indices(terms_, elimination.pushed)) {
+void Eliminator::absorb(const TermPtr& term, Elimination& elimination) const {
+  const IndexSet others = bound_in(term) & elimination.aggregate->free;
+  if (others == 0) return;
+  elimination.pushed = with_below(terms_, term, elimination.binder, elimination.index, elimination.below);
+  for (const int64_t index : by_name(terms_, others)) {
     if (!contains(elimination.aggregate->free, index)) continue;
     const TermPtr binder = binder_of(elimination.pushed, index);
     if (binder->op != elimination.aggregate->op) continue;
@@ -216,23 +245,23 @@ void Eliminator::absorb(Elimination& elimination) const {
 LogicalQuery Eliminator::query_of(const TermPtr& aggregate) const {
   LogicalQuery query{.name = {}, .op = aggregate->op, .indices = aggregate->indices, .body = aggregate->child()};
   query.output = members_of(aggregate->free);
-  query.entries_of_body = terms_.estimate(terms_.statistics(query.body));
-  query.entries_of_result = terms_.estimate(terms_.statistics(aggregate));
+  query.entries_of_body = terms_.estimate(query.body);
+  query.entries_of_result = terms_.estimate(aggregate);
   query.cost = cost_.per_result * query.entries_of_result + cost_.per_element * query.entries_of_body;
   return query;
 }
 
-void Eliminator::fill_query(Elimination& elimination) const {
-  const TermPtr& aggregate = elimination.aggregate;
-  elimination.query = query_of(aggregate);
-  elimination.result = terms_.statistics(aggregate);
-  for (const int64_t index : aggregate->indices) {
-    elimination.covered.emplace_back(index, origins_with(aggregate->child(), index));
+std::vector<std::pair<int64_t, uint64_t>> Elimination::covered() const {
+  std::vector<std::pair<int64_t, uint64_t>> found;
+  for (const int64_t reduced : aggregate->indices) {
+    found.emplace_back(reduced, origins_with(aggregate->child(), reduced));
   }
+  return found;
 }
 
-TermPtr Eliminator::apply(const Elimination& elimination) const {
+TermPtr Eliminator::apply(const TermPtr& whole, const Elimination& elimination) const {
   TermPtr term = elimination.pushed;
+  if (term == nullptr) term = with_below(terms_, whole, elimination.binder, elimination.index, elimination.below);
   for (const auto& [path, other] : elimination.others) {
     const int64_t index = terms_.space().path_of(elimination.index, path + 1);
     JOINSUM_USER_CHECK(index < kMostIndices,
@@ -243,7 +272,7 @@ TermPtr Eliminator::apply(const Elimination& elimination) const {
   }
   const TermPtr& aggregate = elimination.aggregate;
   const TermPtr alias = terms_.input(elimination.query.name, elimination.query.output, aggregate->fill,
-                                     elimination.result, aggregate->origins);
+                                     terms_.statistics(aggregate), aggregate->origins);
   return terms_.replaced(term, aggregate, alias);
 }
 

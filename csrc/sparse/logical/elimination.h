@@ -40,13 +40,15 @@ struct LogicalQuery {
 struct Elimination {
   int64_t index = 0;
   int64_t path = 0;        ///< one of several where the index meets its own operator: Σ (A + B)
-  TermPtr pushed = {};     ///< the term with the aggregate of each path where it ends
-  TermPtr aggregate = {};  ///< this path's, in `pushed`
+  TermPtr aggregate = {};  ///< this path's, where it ends
   std::vector<std::pair<int64_t, TermPtr>> others = {};  ///< the other paths, and theirs
   LogicalQuery query = {};
-  StatisticsPtr result = {};
+  TermPtr binder = {};  ///< the aggregate of the term that binds the index
+  TermPtr below = {};   ///< what is left below it, with the aggregate of each path where it ends
+  TermPtr pushed = {};  ///< the term with that, if it was needed: most eliminations are not chosen
+
   /// Original leaves of each index that the query reduces.
-  std::vector<std::pair<int64_t, uint64_t>> covered = {};
+  std::vector<std::pair<int64_t, uint64_t>> covered() const;
 };
 
 /// Finds and applies eliminations.
@@ -70,12 +72,11 @@ class Eliminator {
   /// The query of an aggregate over an expression without one, with its cost; it has no name yet.
   LogicalQuery query_of(const TermPtr& aggregate) const;
 
-  /// The term that reads the result of the elimination's query under the name of the query.
-  TermPtr apply(const Elimination& elimination) const;
+  /// The term, of which the elimination is one, that reads the result of its query under the query's name.
+  TermPtr apply(const TermPtr& term, const Elimination& elimination) const;
 
  private:
-  void fill_query(Elimination& elimination) const;
-  void absorb(Elimination& elimination) const;
+  void absorb(const TermPtr& term, Elimination& elimination) const;
 
   Terms& terms_;
   LogicalCost cost_;

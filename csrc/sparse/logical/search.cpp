@@ -1,8 +1,10 @@
 #include "sparse/logical/search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "sparse/logical/branch_and_bound.h"
@@ -44,7 +46,7 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
     plan.queries.back().name = query.name;
     plan.queries.back().output = output;
   } else {
-    const double stored = terms.estimate(terms.statistics(term));
+    const double stored = terms.estimate(term);
     const double entries = stored == 0 ? 0 : stored * extent_of(indices & ~term->free, terms.space());
     plan.queries.push_back({query.name, {}, {}, term, output, entries, entries, 0});
   }
@@ -84,7 +86,7 @@ QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& que
       break;
     }
     best->query.name = names.next();
-    term = eliminator.apply(*best);
+    term = eliminator.apply(term, *best);
     plan.order.push_back(best->index);
     plan.queries.push_back(best->query);
     term = eliminator.without_idle(term, plan.order);
@@ -129,7 +131,7 @@ TermPtr sum_of_many(const Terms& terms, const TermPtr& term, int64_t most) {
 }
 
 QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, Names names,
-                    const LogicalOptions& options);
+                    const LogicalOptions& options, const QueryPlan* greedy_plan = nullptr);
 
 /// Adds queries that follow those of `plan`.
 void append(QueryPlan& plan, QueryPlan next) {
@@ -180,7 +182,7 @@ QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names 
     std::vector<Elimination> candidates = eliminator.candidates(start, index);
     const auto step = std::ranges::find(candidates, path, &Elimination::path);
     step->query.name = names.next();
-    start = eliminator.apply(*step);
+    start = eliminator.apply(start, *step);
     plan.order.push_back(step->index);
     plan.queries.push_back(step->query);
     start = eliminator.without_idle(start, plan.order);
@@ -206,8 +208,9 @@ QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, Names
   return plan;
 }
 
+/// `greedy_plan`, if given, is what greedy search finds for the term.
 QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, Names names,
-                    const LogicalOptions& options) {
+                    const LogicalOptions& options, const QueryPlan* greedy_plan) {
   Terms terms(options.estimator, space);
   if (options.whole && term->is(Expression::Kind::kAggregate) && !term->child()->aggregated) {
     return undivided(terms, term, query, names, options);
@@ -217,7 +220,8 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
   while (const TermPtr sum = sum_of_many(terms, term, most)) {
     term = terms.replaced(term, sum, summed_apart(terms, sum, names, options, all));
   }
-  QueryPlan plan = greedy(term, terms.space(), query, names, options);
+  const bool is_known = greedy_plan != nullptr && all.queries.empty();
+  QueryPlan plan = is_known ? *greedy_plan : greedy(term, terms.space(), query, names, options);
   if (options.search == Search::kBranchAndBound) {
     plan = searched(terms, term, query, names, options, Factors::kHolders, plan);
     if (options.cover) plan = searched(terms, term, query, names, options, Factors::kAlsoCovered, plan);
@@ -226,44 +230,48 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
   return all;
 }
 
+/// A term with its greedy plan; none where it is yet to be found.
+struct Planned {
+  TermPtr term;
+  std::optional<QueryPlan> plan = {};
+};
+
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
-TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
+Planned distributed(Terms& terms, const TermPtr& original, const Query& query, const Names& names,
+                    const LogicalOptions& options) {
   LogicalOptions greedily = options;
   greedily.search = Search::kGreedy;
-  // Where it is at least `most`, it is infinite.
-  const auto cost_of = [&](const TermPtr& other, double most) {
+  // Where its cost is at least `most`, it is infinite.
+  const auto planned = [&](const TermPtr& other, double most) {
     greedily.most_cost = most;
     try {
-      return plan_term(other, terms.space(), query, names, greedily).cost;
+      return plan_term(other, terms.space(), query, names, greedily);
     } catch (const PlanError&) {
       // More paths than there may be indices: no plan of this form.
-      return std::numeric_limits<double>::infinity();
+      return QueryPlan{.cost = std::numeric_limits<double>::infinity()};
     }
   };
   std::set<std::string> seen;
-  double cost = cost_of(term, std::numeric_limits<double>::infinity());
-  const TermPtr original = term;
+  Planned best{original, planned(original, std::numeric_limits<double>::infinity())};
   IndexSpace space = terms.space();  // of the chosen term: others leave indices that count as its own would
   for (bool better = true; better;) {
     better = false;
-    TermPtr best = term;
-    for (const TermPtr& step : distribution_steps(terms, term, options.most_terms)) {
+    for (const TermPtr& step : distribution_steps(terms, TermPtr(best.term), options.most_terms)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
-      const double with_step = cost_of(step, cost);
-      if (!cheaper(with_step, cost)) continue;
-      cost = with_step;
+      QueryPlan with_step = planned(step, best.plan->cost);
+      if (!cheaper(with_step.cost, best.plan->cost)) continue;
+      best = {step, std::move(with_step)};
       space = terms.space();
-      best = step;
       better = true;
     }
-    term = best;
   }
   if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
-    if (cheaper(cost_of(whole, cost), cost)) return whole;
+    QueryPlan plan = planned(whole, best.plan->cost);
+    if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan)};
   }
   terms.space() = std::move(space);
-  return term;
+  return best;
 }
 
 /// The plan whose queries are no larger than kernels may be.
@@ -286,12 +294,14 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
                      const std::vector<std::string>& taken, const LogicalOptions& options) {
   Terms terms(options.estimator, space);
   const Names names(query.name, {taken.begin(), taken.end()});
-  TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
+  const TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
   const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
-  const TermPtr written = term;
-  if (options.distribute && !options.whole && !is_empty) term = distributed(terms, term, query, names, options);
-  QueryPlan plan = fitted(plan_term(term, terms.space(), query, names, options), query, taken, options);
-  plan.distributed = term != written;
+  Planned chosen{term};
+  if (options.distribute && !options.whole && !is_empty) chosen = distributed(terms, term, query, names, options);
+  const QueryPlan* known = chosen.plan && std::isfinite(chosen.plan->cost) ? &*chosen.plan : nullptr;
+  QueryPlan plan = plan_term(chosen.term, terms.space(), query, names, options, known);
+  plan = fitted(std::move(plan), query, taken, options);
+  plan.distributed = chosen.term != term;
   return plan;
 }
 
@@ -320,7 +330,7 @@ double elimination_cost(const Query& query, const IndexSpace& space, const Terms
                          ", order=", order);
       candidates.front().query.name = names.next();
       cost += candidates.front().query.cost;
-      term = eliminator.without_idle(eliminator.apply(candidates.front()), gone);
+      term = eliminator.without_idle(eliminator.apply(term, candidates.front()), gone);
     }
   }
   JOINSUM_USER_CHECK(!term->aggregated, "elimination_cost: the order leaves out an index: order=", order,

@@ -128,7 +128,7 @@ class Splitting {
     return is_joined != best_.is_joined ? is_joined : entries < best_.entries;
   }
 
-  double entries_of(const TermPtr& term) const { return terms_.estimate(terms_.statistics(term)); }
+  double entries_of(const TermPtr& term) const { return terms_.estimate(term); }
 
   /// Of two factors; each pair is estimated once.
   double entries_of(Operator op, const TermPtr& a, const TermPtr& b) {

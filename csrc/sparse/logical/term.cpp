@@ -11,6 +11,8 @@ namespace {
 
 using Kind = Expression::Kind;
 
+constexpr size_t kMostKept = 100'000;
+
 std::vector<double> fills_of(const std::vector<TermPtr>& terms) {
   std::vector<double> fills;
   for (const TermPtr& term : terms) fills.push_back(term->fill);
@@ -44,45 +46,76 @@ TermPtr Terms::literal(double value) const {
   return made;
 }
 
+std::pair<TermPtr, size_t> Terms::known(Kind kind, Operator op, const std::vector<int64_t>& indices,
+                                        const std::vector<TermPtr>& children) const {
+  uint64_t hash = hash_mix(static_cast<uint64_t>(kind), static_cast<uint64_t>(op));
+  for (const TermPtr& child : children) hash = hash_mix(hash, reinterpret_cast<uintptr_t>(child.get()));
+  for (const int64_t index : indices) hash = hash_mix(hash, static_cast<uint64_t>(index));
+  const auto [begin, end] = made_.equal_range(hash);
+  for (auto each = begin; each != end; ++each) {
+    const Term& term = *each->second;
+    if (term.kind == kind && term.op == op && term.indices == indices && term.children == children) {
+      return {each->second, hash};
+    }
+  }
+  return {nullptr, hash};
+}
+
+TermPtr Terms::kept(std::shared_ptr<Term> term, size_t hash) const {
+  if (made_.size() >= kMostKept) made_.clear();
+  made_.emplace(hash, term);
+  return term;
+}
+
 TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
+  if (is_associative(op) && std::ranges::any_of(children, [&](const TermPtr& child) { return child->is_map(op); })) {
+    std::vector<TermPtr> flat;
+    for (TermPtr& child : children) {
+      if (child->is_map(op)) {
+        flat.insert(flat.end(), child->children.begin(), child->children.end());
+      } else {
+        flat.push_back(std::move(child));
+      }
+    }
+    children = std::move(flat);
+  }
+  const bool transparent = is_associative(op) && op != Operator::kAnd && op != Operator::kOr;
+  if (transparent && children.size() == 1) return children.front();
+  auto [found, hash] = known(Kind::kMap, op, {}, children);
+  if (found != nullptr) return found;
   auto made = std::make_shared<Term>();
   made->kind = Kind::kMap;
   made->op = op;
-  for (TermPtr& child : children) {
-    if (is_associative(op) && child->is_map(op)) {
-      made->children.insert(made->children.end(), child->children.begin(), child->children.end());
-    } else {
-      made->children.push_back(std::move(child));
-    }
-  }
-  const bool transparent = is_associative(op) && op != Operator::kAnd && op != Operator::kOr;
-  if (transparent && made->children.size() == 1) return made->children.front();
+  made->children = std::move(children);
   for (const TermPtr& child : made->children) {
     made->free |= child->free;
     made->aggregated = made->aggregated || child->aggregated;
     made->origins |= child->origins;
   }
   made->fill = tensor::fill_of_map(space_.dtype, op, fills_of(made->children));
-  return made;
+  return kept(std::move(made), hash);
 }
 
 TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr child) const {
   if (indices.empty()) return child;
+  std::vector<TermPtr> children{std::move(child)};
+  auto [found, hash] = known(Kind::kAggregate, op, indices, children);
+  if (found != nullptr) return found;
   auto made = std::make_shared<Term>();
   made->kind = Kind::kAggregate;
   made->op = op;
-  made->free = child->free;
+  made->indices = std::move(indices);
+  made->children = std::move(children);
+  made->free = made->child()->free;
   double range = 1;
-  for (const int64_t index : indices) {
+  for (const int64_t index : made->indices) {
     made->free &= ~only(index);
     range *= static_cast<double>(space_.sizes[index]);
   }
-  made->fill = tensor::fill_of_aggregate(space_.dtype, op, child->fill, range);
-  made->origins = child->origins;
+  made->fill = tensor::fill_of_aggregate(space_.dtype, op, made->child()->fill, range);
+  made->origins = made->child()->origins;
   made->aggregated = true;
-  made->indices = std::move(indices);
-  made->children = {std::move(child)};
-  return made;
+  return kept(std::move(made), hash);
 }
 
 TermPtr Terms::with_children(const Term& term, std::vector<TermPtr> children) const {
@@ -110,13 +143,14 @@ TermPtr Terms::renamed(const TermPtr& term, int64_t from, int64_t to) const {
 
 TermPtr Terms::replaced(const TermPtr& term, const TermPtr& what, const TermPtr& by) const {
   if (term == what) return by;
-  std::vector<TermPtr> children;
-  bool changed = false;
-  for (const TermPtr& child : term->children) {
-    children.push_back(replaced(child, what, by));
-    changed = changed || children.back() != child;
+  std::vector<TermPtr> children;  // once one of them has changed
+  for (size_t i = 0; i < term->children.size(); ++i) {
+    TermPtr child = replaced(term->children[i], what, by);
+    if (child == term->children[i]) continue;
+    if (children.empty()) children = term->children;
+    children[i] = std::move(child);
   }
-  return changed ? with_children(*term, std::move(children)) : term;
+  return children.empty() ? term : with_children(*term, std::move(children));
 }
 
 TermPtr Terms::renumbered(const TermPtr& term) {
@@ -149,6 +183,11 @@ StatisticsPtr Terms::computed(const TermPtr& term) const {
 }
 
 double Terms::estimate(const StatisticsPtr& statistics) const { return estimator_->estimate(statistics, space_); }
+
+double Terms::estimate(const TermPtr& term) const {
+  if (!term->estimate_) term->estimate_ = estimate(statistics(term));
+  return *term->estimate_;
+}
 
 StatisticsPtr Terms::statistics_of(const Source& source, const std::vector<int64_t>& indices) const {
   if (source.statistics == nullptr) return nullptr;

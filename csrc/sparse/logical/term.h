@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "sparse/statistics/statistics.h"
@@ -57,10 +58,12 @@ class Term {
 
  private:
   friend class Terms;
-  mutable StatisticsPtr statistics_;  ///< once asked for
+  mutable StatisticsPtr statistics_;        ///< once asked for
+  mutable std::optional<double> estimate_;  ///< likewise, of these
 };
 
-/// Makes the terms of one query.
+/// Makes the terms of one query. Maps and aggregates of the same children are the same terms, so that their statistics
+/// are found once.
 class Terms {
  public:
   /// Without an estimator, terms have no statistics.
@@ -88,6 +91,8 @@ class Terms {
 
   StatisticsPtr statistics(const TermPtr& term) const;
   double estimate(const StatisticsPtr& statistics) const;
+  /// Of the term's statistics.
+  double estimate(const TermPtr& term) const;
 
   /// How the elements of an expression that is an input are found: its statistics over axis numbers, and its fill; of a
   /// tensor whose entries are known, these, so that a diagonal can be counted.
@@ -103,12 +108,17 @@ class Terms {
   ExpressionPtr to_expression(const TermPtr& term, bool originals = false) const;
 
  private:
+  /// The map or aggregate of these children that was made before, or null and the hash that it is kept by.
+  std::pair<TermPtr, size_t> known(Expression::Kind kind, Operator op, const std::vector<int64_t>& indices,
+                                   const std::vector<TermPtr>& children) const;
+  TermPtr kept(std::shared_ptr<Term> term, size_t hash) const;
   StatisticsPtr computed(const TermPtr& term) const;
   StatisticsPtr statistics_of(const Source& source, const std::vector<int64_t>& indices) const;
 
   EstimatorPtr estimator_;
   IndexSpace space_;
   uint64_t leaves_ = 0;
+  mutable std::unordered_multimap<size_t, TermPtr> made_;  ///< maps and aggregates, by what `known` compares
 };
 
 /// Aggregates lifted above the maps that distribute over them, those of one operator merged: the normal form that is
