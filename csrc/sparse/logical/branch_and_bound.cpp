@@ -41,17 +41,16 @@ Best branch_and_bound(const Eliminator& eliminator, Terms& terms, const TermPtr&
         }
         continue;
       }
-      for (Elimination& step : eliminator.candidates(state.term)) {
-        const double cost = state.cost + step.query.cost;
+      for (const Elimination& step : eliminator.candidates(state.term)) {
+        const double cost = state.cost + step.cost;
         if (cost > limit || (best.found && cost >= best.cost)) continue;
         Eliminated next = eliminated;
         for (const auto& [index, leaves] : step.covered()) next[terms.space().roots[index]] |= leaves;
         auto& known = table[size_of(next)];
         const auto found = known.find(next);
         if (found != known.end() && found->second.cost <= cost) continue;
-        step.query.name = "_";
         std::vector<int64_t> gone;
-        State reached = {eliminator.without_idle(eliminator.apply(state.term, step), gone), cost, state.steps};
+        State reached = {eliminator.without_idle(eliminator.apply(state.term, step, "_"), gone), cost, state.steps};
         reached.steps.emplace_back(step.index, step.path);
         states += found == known.end() ? 1 : 0;
         if (states > most_states) return {false, true};

@@ -8,6 +8,8 @@ namespace {
 
 using Kind = Expression::Kind;
 
+constexpr size_t kMostKnown = 20'000;
+
 bool reduces(const TermPtr& term, int64_t index) {
   return term->is(Kind::kAggregate) && std::ranges::find(term->indices, index) != term->indices.end();
 }
@@ -75,6 +77,9 @@ class Push {
   /// At `stop`, an aggregate by the same operator, the index joins those that it reduces.
   Push(const Terms& terms, Operator op, int64_t index, Factors factors = Factors::kHolders, TermPtr stop = nullptr)
       : terms_(terms), op_(op), index_(index), factors_(factors), stop_(std::move(stop)) {}
+  /// One that takes what is known of terms below sums, and adds to it.
+  Push(const Terms& terms, Operator op, int64_t index, Factors factors, KnownPushes& known)
+      : terms_(terms), op_(op), index_(index), factors_(factors), known_(&known) {}
 
   /// `term` below the aggregate, which has the index.
   TermPtr apply(const TermPtr& term) {
@@ -123,9 +128,25 @@ class Push {
   TermPtr across(const Term& term) {
     std::vector<TermPtr> children;
     for (const TermPtr& child : term.children) {
-      children.push_back(contains(child->free, index_) ? apply(child) : repeated(child));
+      children.push_back(contains(child->free, index_) ? applied(child) : repeated(child));
     }
     return terms_.with_children(term, std::move(children));
+  }
+
+  /// `apply` to one of several children, most of which no elimination changes.
+  TermPtr applied(const TermPtr& term) {
+    if (known_ == nullptr) return apply(term);
+    const auto [found, is_new] = known_->try_emplace({term, index_});
+    Pushed& pushed = found->second;
+    if (is_new) {
+      Push push(terms_, op_, index_, factors_, *known_);
+      pushed.term = push.apply(term);
+      pushed.ends = push.ends_;
+      pushed.covered = push.covered_;
+    }
+    ends_.insert(ends_.end(), pushed.ends.begin(), pushed.ends.end());
+    covered_ = covered_ || pushed.covered;
+    return pushed.term;
   }
 
   /// ⊕ over a ⊗ b where ⊗ distributes over it: of the factors that have the index.
@@ -151,6 +172,7 @@ class Push {
   int64_t index_;
   Factors factors_;
   TermPtr stop_;
+  KnownPushes* known_ = nullptr;
   bool covered_ = false;
   std::vector<TermPtr> ends_;
   TermPtr joined_;
@@ -205,30 +227,36 @@ std::vector<Elimination> Eliminator::candidates(const TermPtr& term) const {
 std::vector<Elimination> Eliminator::candidates(const TermPtr& term, int64_t index) const {
   const TermPtr binder = binder_of(term, index);
   if (binder == nullptr) return {};
-  Push push(terms_, binder->op, index, factors_);
+  if (known_.size() >= kMostKnown) known_.clear();
+  Push push(terms_, binder->op, index, factors_, known_);
   const TermPtr below = pushed_below(terms_, binder, index, push);
   covered_ = covered_ || push.covered();
+  const auto ends = std::make_shared<const std::vector<TermPtr>>(push.ends());
+  const IndexSet bound = bound_in(term);
   std::vector<Elimination> found;
-  for (size_t path = 0; path < push.ends().size(); ++path) {
-    const TermPtr& aggregate = push.ends()[path];
+  TermPtr pushed;  // once a path needs it
+  for (size_t path = 0; path < ends->size(); ++path) {
+    const TermPtr& aggregate = (*ends)[path];
     if (aggregate->child()->aggregated) continue;
-    Elimination each{.index = index, .path = static_cast<int64_t>(path), .aggregate = aggregate};
+    Elimination& each = found.emplace_back();
+    each.index = index;
+    each.path = static_cast<int64_t>(path);
+    each.aggregate = aggregate;
     each.binder = binder;
     each.below = below;
-    for (size_t other = 0; other < push.ends().size(); ++other) {
-      if (other != path) each.others.emplace_back(static_cast<int64_t>(other), push.ends()[other]);
+    each.ends = ends;
+    const IndexSet others = absorption_ == Absorption::kAbsorb ? bound & aggregate->free : 0;
+    if (others != 0) {
+      if (pushed == nullptr) pushed = with_below(terms_, term, binder, index, below);
+      each.pushed = pushed;
+      absorb(each, others);
     }
-    if (absorption_ == Absorption::kAbsorb) absorb(term, each);
-    each.query = query_of(each.aggregate);
-    found.push_back(std::move(each));
+    each.cost = cost_of(each.aggregate);
   }
   return found;
 }
 
-void Eliminator::absorb(const TermPtr& term, Elimination& elimination) const {
-  const IndexSet others = bound_in(term) & elimination.aggregate->free;
-  if (others == 0) return;
-  elimination.pushed = with_below(terms_, term, elimination.binder, elimination.index, elimination.below);
+void Eliminator::absorb(Elimination& elimination, IndexSet others) const {
   for (const int64_t index : by_name(terms_, others)) {
     if (!contains(elimination.aggregate->free, index)) continue;
     const TermPtr binder = binder_of(elimination.pushed, index);
@@ -242,12 +270,16 @@ void Eliminator::absorb(const TermPtr& term, Elimination& elimination) const {
   }
 }
 
+double Eliminator::cost_of(const TermPtr& aggregate) const {
+  return cost_.per_result * terms_.estimate(aggregate) + cost_.per_element * terms_.estimate(aggregate->child());
+}
+
 LogicalQuery Eliminator::query_of(const TermPtr& aggregate) const {
   LogicalQuery query{.name = {}, .op = aggregate->op, .indices = aggregate->indices, .body = aggregate->child()};
   query.output = members_of(aggregate->free);
   query.entries_of_body = terms_.estimate(query.body);
   query.entries_of_result = terms_.estimate(aggregate);
-  query.cost = cost_.per_result * query.entries_of_result + cost_.per_element * query.entries_of_body;
+  query.cost = cost_of(aggregate);
   return query;
 }
 
@@ -259,11 +291,13 @@ std::vector<std::pair<int64_t, uint64_t>> Elimination::covered() const {
   return found;
 }
 
-TermPtr Eliminator::apply(const TermPtr& whole, const Elimination& elimination) const {
+TermPtr Eliminator::apply(const TermPtr& whole, const Elimination& elimination, const std::string& name) const {
   TermPtr term = elimination.pushed;
   if (term == nullptr) term = with_below(terms_, whole, elimination.binder, elimination.index, elimination.below);
-  for (const auto& [path, other] : elimination.others) {
-    const int64_t index = terms_.space().path_of(elimination.index, path + 1);
+  for (size_t path = 0; path < elimination.ends->size(); ++path) {
+    if (static_cast<int64_t>(path) == elimination.path) continue;
+    const TermPtr& other = (*elimination.ends)[path];
+    const int64_t index = terms_.space().path_of(elimination.index, static_cast<int64_t>(path) + 1);
     JOINSUM_USER_CHECK(index < kMostIndices,
                        "sparse program: too many indices in one query, with one for each path of ",
                        "an aggregate: most=", kMostIndices);
@@ -271,8 +305,8 @@ TermPtr Eliminator::apply(const TermPtr& whole, const Elimination& elimination) 
     term = terms_.replaced(term, other, terms_.aggregate(other->op, {index}, own));
   }
   const TermPtr& aggregate = elimination.aggregate;
-  const TermPtr alias = terms_.input(elimination.query.name, elimination.query.output, aggregate->fill,
-                                     terms_.statistics(aggregate), aggregate->origins);
+  const TermPtr alias = terms_.input(name, members_of(aggregate->free), aggregate->fill, terms_.statistics(aggregate),
+                                     aggregate->origins);
   return terms_.replaced(term, aggregate, alias);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,15 +42,25 @@ struct Elimination {
   int64_t index = 0;
   int64_t path = 0;        ///< one of several where the index meets its own operator: Σ (A + B)
   TermPtr aggregate = {};  ///< this path's, where it ends
-  std::vector<std::pair<int64_t, TermPtr>> others = {};  ///< the other paths, and theirs
-  LogicalQuery query = {};
-  TermPtr binder = {};  ///< the aggregate of the term that binds the index
-  TermPtr below = {};   ///< what is left below it, with the aggregate of each path where it ends
+  double cost = 0;         ///< of its query
+  TermPtr binder = {};     ///< the aggregate of the term that binds the index
+  TermPtr below = {};      ///< what is left below it, with the aggregate of each path where it ends
+  std::shared_ptr<const std::vector<TermPtr>> ends = {};  ///< these aggregates, path by path
   TermPtr pushed = {};  ///< the term with that, if it was needed: most eliminations are not chosen
 
   /// Original leaves of each index that the query reduces.
   std::vector<std::pair<int64_t, uint64_t>> covered() const;
 };
+
+/// What pushing an aggregate down makes of a term: where it ends, and whether a factor came along that is covered only.
+struct Pushed {
+  TermPtr term;
+  std::vector<TermPtr> ends;
+  bool covered = false;
+};
+
+/// By term and index.
+using KnownPushes = std::map<std::pair<TermPtr, int64_t>, Pushed>;
 
 /// Finds and applies eliminations.
 class Eliminator {
@@ -72,17 +83,20 @@ class Eliminator {
   /// The query of an aggregate over an expression without one, with its cost; it has no name yet.
   LogicalQuery query_of(const TermPtr& aggregate) const;
 
-  /// The term, of which the elimination is one, that reads the result of its query under the query's name.
-  TermPtr apply(const TermPtr& term, const Elimination& elimination) const;
+  /// The term, of which the elimination is one, that reads the result of its query under this name.
+  TermPtr apply(const TermPtr& term, const Elimination& elimination, const std::string& name) const;
 
  private:
-  void absorb(const TermPtr& term, Elimination& elimination) const;
+  double cost_of(const TermPtr& aggregate) const;
+  /// Of other bound indices of the query, those that occur nowhere else join the ones that it reduces.
+  void absorb(Elimination& elimination, IndexSet others) const;
 
   Terms& terms_;
   LogicalCost cost_;
   Absorption absorption_;
   Factors factors_;
   mutable bool covered_ = false;
+  mutable KnownPushes known_;
 };
 
 /// Indices that some aggregate of the term binds, by name.

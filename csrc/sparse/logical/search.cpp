@@ -78,17 +78,17 @@ QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& que
     JOINSUM_CHECK(!candidates.empty());
     auto best = candidates.begin();
     for (auto each = candidates.begin(); each != candidates.end(); ++each) {
-      if (cheaper(each->query.cost, best->query.cost)) best = each;
+      if (cheaper(each->cost, best->cost)) best = each;
     }
-    cost += best->query.cost;
+    cost += best->cost;
     if (cost >= options.most_cost) {
       plan.cost = std::numeric_limits<double>::infinity();
       break;
     }
-    best->query.name = names.next();
-    term = eliminator.apply(term, *best);
+    LogicalQuery& query_of_step = plan.queries.emplace_back(eliminator.query_of(best->aggregate));
+    query_of_step.name = names.next();
+    term = eliminator.apply(term, *best, query_of_step.name);
     plan.order.push_back(best->index);
-    plan.queries.push_back(best->query);
     term = eliminator.without_idle(term, plan.order);
   }
   if (!std::isinf(plan.cost)) finish(plan, terms, term, query);
@@ -181,10 +181,10 @@ QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names 
   for (const auto& [index, path] : best.steps) {
     std::vector<Elimination> candidates = eliminator.candidates(start, index);
     const auto step = std::ranges::find(candidates, path, &Elimination::path);
-    step->query.name = names.next();
-    start = eliminator.apply(start, *step);
+    LogicalQuery& query_of_step = plan.queries.emplace_back(eliminator.query_of(step->aggregate));
+    query_of_step.name = names.next();
+    start = eliminator.apply(start, *step, query_of_step.name);
     plan.order.push_back(step->index);
-    plan.queries.push_back(step->query);
     start = eliminator.without_idle(start, plan.order);
   }
   plan.complete = known.complete;
@@ -328,9 +328,8 @@ double elimination_cost(const Query& query, const IndexSpace& space, const Terms
       }
       JOINSUM_USER_CHECK(!candidates.empty(), "elimination_cost: another aggregate must go first: index=", name,
                          ", order=", order);
-      candidates.front().query.name = names.next();
-      cost += candidates.front().query.cost;
-      term = eliminator.without_idle(eliminator.apply(term, candidates.front()), gone);
+      cost += candidates.front().cost;
+      term = eliminator.without_idle(eliminator.apply(term, candidates.front(), names.next()), gone);
     }
   }
   JOINSUM_USER_CHECK(!term->aggregated, "elimination_cost: the order leaves out an index: order=", order,

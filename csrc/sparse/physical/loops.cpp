@@ -80,7 +80,11 @@ class Prices {
   }
 
   /// What it costs that these accesses are transposed: each tensor once.
-  double of_transposed(uint64_t chosen) const { return (by_.written ? kTransposed : 1) * stored_in(accesses_, chosen); }
+  double of_transposed(uint64_t chosen) {
+    const auto [found, is_new] = of_transposed_.emplace(chosen, 0);
+    if (is_new) found->second = (by_.written ? kTransposed : 1) * stored_in(accesses_, chosen);
+    return found->second;
+  }
 
  private:
   /// What it costs that each iteration of a loop that is not the output's visits much of a dense result again.
@@ -120,6 +124,7 @@ class Prices {
   const LoopCost& by_;
   IndexSet output_ = 0;
   bool is_dense_result_ = true;
+  std::map<uint64_t, double> of_transposed_;
 };
 
 struct Partial {

@@ -21,6 +21,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Up to so many indices, all their sets are visited; above, the nearest so many sets.
 constexpr size_t kMostVisitedWhole = 14;
 constexpr size_t kMostVisited = 2000;
+/// After so many targets, those of all sets are found at once.
+constexpr int64_t kAskedOneByOne = 4;
 /// Up to so many coordinates of an axis for each element, these are counted coordinate by coordinate.
 constexpr int64_t kExtentPerElement = 8;
 
@@ -83,7 +85,8 @@ class Paths {
   double cheapest(IndexSet target) const {
     // A bound of zero says that there is no element at all.
     if (is_empty_) return 0;
-    return numbered_ ? over_all_sets(numbered(target)) : over_nearest_sets(target);
+    if (!numbered_) return over_nearest_sets(target);
+    return ++asked_ > kAskedOneByOne ? of_table(numbered(target)) : over_all_sets(numbered(target));
   }
 
  private:
@@ -153,6 +156,29 @@ class Paths {
     return least;
   }
 
+  /// The same for each target at once: loop orders ask for most sets of a query's indices.
+  double of_table(IndexSet target) const {
+    if (table_.empty()) {
+      table_.assign(sets_, kInfinity);
+      table_[0] = 1;
+      for (IndexSet set = 0; set < sets_; ++set) {
+        if (table_[set] == kInfinity) continue;
+        for (const Bound& edge : edges_) {
+          if ((edge.given & ~set) != 0) continue;
+          double& there = table_[set | edge.axes];
+          there = std::min(there, table_[set] * edge.count);
+        }
+      }
+      // Then the least of all sets that have the target: with each index, or without.
+      for (IndexSet index = 1; index < sets_; index <<= 1) {
+        for (IndexSet set = 0; set < sets_; ++set) {
+          if ((set & index) == 0) table_[set] = std::min(table_[set], table_[set | index]);
+        }
+      }
+    }
+    return table_[target];
+  }
+
   double over_nearest_sets(IndexSet target) const {
     using Entry = std::pair<double, IndexSet>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> pending;
@@ -184,6 +210,8 @@ class Paths {
   bool numbered_ = false;
   std::array<int64_t, kMostIndices> number_ = {};
   size_t sets_ = 0;
+  mutable int64_t asked_ = 0;
+  mutable std::vector<double> table_;  ///< by target
 };
 
 /// Bounds, of which projections have the same.
@@ -217,6 +245,48 @@ const std::shared_ptr<const Bounded>& bounded_of(const StatisticsPtr& statistics
 }
 
 const std::vector<Bound>& bounds_of(const StatisticsPtr& statistics) { return bounded_of(statistics)->bounds(); }
+
+/// Bounds of the last joins, by those of their children: those of projections of the same children are the same, and so
+/// are the paths that are found with them.
+class LastJoins {
+ public:
+  /// `indices` are those of the result.
+  std::shared_ptr<const Bounded> of(const std::vector<StatisticsPtr>& children, IndexSet indices) {
+    const auto is_same = [](const StatisticsPtr& child, const auto& bounded) { return bounded_of(child) == bounded; };
+    for (const Joined& each : last_) {
+      const bool is_known = (indices & ~each.bound) == each.repeated;
+      if (is_known && each.bounded && std::ranges::equal(children, each.children, is_same)) return each.bounded;
+    }
+    Bounds bounds;
+    Joined joined;
+    for (const StatisticsPtr& child : children) {
+      for (const Bound& bound : bounds_of(child)) bounds.add(bound.axes, bound.given, bound.count);
+      joined.children.push_back(bounded_of(child));
+    }
+    std::vector<Bound> list = bounds.list();
+    joined.bound = indices_in(list);
+    joined.repeated = indices & ~joined.bound;
+    joined.bounded = std::make_shared<Bounded>(indices, std::move(list));
+    next_ = (next_ + 1) % last_.size();
+    last_[next_] = joined;
+    return joined.bounded;
+  }
+
+ private:
+  struct Joined {
+    std::vector<std::shared_ptr<const Bounded>> children;
+    IndexSet bound = 0;     ///< indices of the bounds
+    IndexSet repeated = 0;  ///< the result's others, along which elements repeat
+    std::shared_ptr<const Bounded> bounded;
+  };
+  std::array<Joined, 8> last_ = {};
+  size_t next_ = 0;
+};
+
+LastJoins& last_joins() {
+  thread_local LastJoins joins;
+  return joins;
+}
 
 /// Distinct coordinates along an axis, and the most elements that share one.
 struct AxisDegrees {
@@ -396,11 +466,7 @@ class ChainEstimator : public Estimator {
   }
 
   StatisticsPtr join(const std::vector<StatisticsPtr>& children, IndexSet indices, const IndexSpace&) const override {
-    Bounds bounds;
-    for (const StatisticsPtr& child : children) {
-      for (const Bound& bound : bounds_of(child)) bounds.add(bound.axes, bound.given, bound.count);
-    }
-    return std::make_shared<Chain>(indices, bounds.list());
+    return std::make_shared<Chain>(indices, last_joins().of(children, indices));
   }
 
   StatisticsPtr unite(const std::vector<StatisticsPtr>& children, IndexSet indices,
