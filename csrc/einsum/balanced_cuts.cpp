@@ -131,7 +131,7 @@ class Work {
       JOINSUM_USER_CHECK(found->second.size() == input->type().extents.size(),
                          "balanced_cuts: indices of entries for each axis of the input: input=", found->first);
       for (size_t a = 0; a < found->second.size(); ++a) {
-        const auto entries = static_cast<double>(input->type().entries.value_or(1));
+        const auto entries = static_cast<double>(std::max<int64_t>(1, input->type().entries.value_or(1)));
         profiles_[classes.of(*input, a)].add_sample(entries, found->second[a]);
       }
     }

@@ -17,7 +17,7 @@ using program::make_map;
 
 constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 constexpr int64_t kMostLetters = 52;
-constexpr double kMostElements = 4e18;  // positions have 64 bits
+constexpr double kMostElements = 0x1p59;  // torch counts the bytes of all of them, by 63 bits
 
 /// The kernel that reduces partial results of an aggregate by `op`; those of `and` and `or` are truths.
 std::string reduction_of(Operator op) {

@@ -28,7 +28,7 @@ struct SiteQuery {
 };
 
 /// The queries of a plan in order, each once (`ProgramPlan::same_as` names those that are left out). Empty where one
-/// has more indices than there are letters, has a result whose positions need more than 64 bits, reads a diagonal of
+/// has more indices than there are letters, has a result of more than 2^59 elements, reads a diagonal of
 /// another query's result, or reads nothing.
 std::vector<SiteQuery> site_queries(const ProgramPlan& plan);
 

@@ -136,14 +136,13 @@ class Push {
   /// `apply` to one of several children, most of which no elimination changes.
   TermPtr applied(const TermPtr& term) {
     if (known_ == nullptr) return apply(term);
-    const auto [found, is_new] = known_->try_emplace({term, index_});
-    Pushed& pushed = found->second;
-    if (is_new) {
+    auto found = known_->find({term, index_});
+    if (found == known_->end()) {
       Push push(terms_, op_, index_, factors_, *known_);
-      pushed.term = push.apply(term);
-      pushed.ends = push.ends_;
-      pushed.covered = push.covered_;
+      const TermPtr result = push.apply(term);
+      found = known_->emplace(std::pair(term, index_), Pushed{result, push.ends_, push.covered_}).first;
     }
+    const Pushed& pushed = found->second;
     ends_.insert(ends_.end(), pushed.ends.begin(), pushed.ends.end());
     covered_ = covered_ || pushed.covered;
     return pushed.term;

@@ -227,7 +227,8 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
     if (options.cover) plan = searched(terms, term, query, names, options, Factors::kAlsoCovered, plan);
   }
   append(all, std::move(plan));
-  return all;
+  // Greedy search did not plan summands apart.
+  return greedy_plan != nullptr && cheaper(greedy_plan->cost, all.cost) ? *greedy_plan : all;
 }
 
 /// A term with its greedy plan; none where it is yet to be found.
@@ -257,7 +258,8 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   IndexSpace space = terms.space();  // of the chosen term: others leave indices that count as its own would
   for (bool better = true; better;) {
     better = false;
-    for (const TermPtr& step : distribution_steps(terms, TermPtr(best.term), options.most_terms)) {
+    const TermPtr start = best.term;
+    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
       if (!cheaper(with_step.cost, best.plan->cost)) continue;

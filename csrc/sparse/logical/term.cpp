@@ -98,9 +98,12 @@ TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
 
 TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr child) const {
   if (indices.empty()) return child;
+  // Of an index that the child lacks, the extent decides the fill, and another space of the query may have another one.
+  const auto has = [&](int64_t index) { return contains(child->free, index); };
+  const bool is_kept = std::ranges::all_of(indices, has);
   std::vector<TermPtr> children{std::move(child)};
   auto [found, hash] = known(Kind::kAggregate, op, indices, children);
-  if (found != nullptr) return found;
+  if (found != nullptr && is_kept) return found;
   auto made = std::make_shared<Term>();
   made->kind = Kind::kAggregate;
   made->op = op;
@@ -115,7 +118,7 @@ TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr chil
   made->fill = tensor::fill_of_aggregate(space_.dtype, op, made->child()->fill, range);
   made->origins = made->child()->origins;
   made->aggregated = true;
-  return kept(std::move(made), hash);
+  return is_kept ? kept(std::move(made), hash) : made;
 }
 
 TermPtr Terms::with_children(const Term& term, std::vector<TermPtr> children) const {

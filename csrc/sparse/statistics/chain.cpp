@@ -254,8 +254,8 @@ class LastJoins {
   std::shared_ptr<const Bounded> of(const std::vector<StatisticsPtr>& children, IndexSet indices) {
     const auto is_same = [](const StatisticsPtr& child, const auto& bounded) { return bounded_of(child) == bounded; };
     for (const Joined& each : last_) {
-      const bool is_known = (indices & ~each.bound) == each.repeated;
-      if (is_known && each.bounded && std::ranges::equal(children, each.children, is_same)) return each.bounded;
+      const bool repeats = (indices & ~each.bound) != 0;
+      if (!repeats && each.bounded && std::ranges::equal(children, each.children, is_same)) return each.bounded;
     }
     Bounds bounds;
     Joined joined;
@@ -265,8 +265,9 @@ class LastJoins {
     }
     std::vector<Bound> list = bounds.list();
     joined.bound = indices_in(list);
-    joined.repeated = indices & ~joined.bound;
     joined.bounded = std::make_shared<Bounded>(indices, std::move(list));
+    // Along an index that no bound has, elements repeat as often as its extent says.
+    if ((indices & ~joined.bound) != 0) return joined.bounded;
     next_ = (next_ + 1) % last_.size();
     last_[next_] = joined;
     return joined.bounded;
@@ -275,8 +276,7 @@ class LastJoins {
  private:
   struct Joined {
     std::vector<std::shared_ptr<const Bounded>> children;
-    IndexSet bound = 0;     ///< indices of the bounds
-    IndexSet repeated = 0;  ///< the result's others, along which elements repeat
+    IndexSet bound = 0;  ///< indices of the bounds
     std::shared_ptr<const Bounded> bounded;
   };
   std::array<Joined, 8> last_ = {};

@@ -143,11 +143,11 @@ def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
     if x.requires_grad:
         remedy = "x.with_values(values.detach())" if isinstance(x, SparseTensor) else "x.detach()"
         raise PlanError(f"{who}: sparse tensors have no gradients here; give {remedy}: requires_grad=True")
+    if math.prod(x.shape) * x.dtype.itemsize >= 2**63:
+        raise PlanError(f"{who}: a tensor of 2^63 bytes or more, were it dense: shape={list(x.shape)}")
     if isinstance(x, SparseTensor):
         return x.to_torch("coo")
     dtype_name(who, x.dtype)
-    if math.prod(x.shape) >= 2**63:
-        raise PlanError(f"{who}: a tensor of 2^63 elements or more: shape={shape_text(x)}")
     x = _well_formed(who, x.detach())
     coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).coalesce()
     if coo.dense_dim() > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,13 @@ _SECONDS = 5e-10
 _MOST_PLANS = 4  # of one graph, for other entries: the last ones
 
 
+class _Known(NamedTuple):
+    """A plan, and the cuts of its inputs by name."""
+
+    cuts: dict[str, _C.RelationType]
+    plan: _C.IaPlan
+
+
 class BalancedPlans:
     """The plans of one graph for the cuts that the entries of its sparse inputs need.
 
@@ -36,34 +44,35 @@ class BalancedPlans:
         self._request = request
         self._choice = choice
         self._sparse = sparse
-        self._known = [(choice.binary.even_cuts(current.sites), choice.plan)]
-        self._sample: list[np.ndarray] = []  # of the last run
+        # The last plan first, and the sample that it ran on.
+        first = _Known(choice.binary.even_cuts(current.sites), choice.plan)
+        self._known: tuple[list[_Known], list[np.ndarray]] = [first], []
 
     def plan_for(self, inputs: Mapping[str, torch.Tensor]) -> _C.IaPlan:
         """The plan for these inputs, by name. On a process group all ranks must call, with equal inputs."""
         sample = [entry_sample(inputs[name]) for name in self._sparse]
-        alike = len(sample) == len(self._sample) and all(map(np.array_equal, sample, self._sample))
+        known, before = self._known
+        alike = len(sample) == len(before) and all(map(np.array_equal, sample, before))
         if not alike:
-            self._sample = sample
-            self._known = self._with_plan_in_front(
-                {name: each.tolist() for name, each in zip(self._sparse, sample, strict=True)}
-            )
-        return self._known[0][1]
+            samples = {name: each.tolist() for name, each in zip(self._sparse, sample, strict=True)}
+            known = self._with_plan_in_front(known, samples)
+            self._known = known, sample
+        return known[0].plan
 
     def _with_plan_in_front(
-        self, samples: Mapping[str, Sequence[Sequence[int]]]
-    ) -> list[tuple[dict[str, _C.RelationType], _C.IaPlan]]:
+        self, known: Sequence[_Known], samples: Mapping[str, Sequence[Sequence[int]]]
+    ) -> list[_Known]:
         """The known plans, or the last of them and a new one, with the one for these entries first."""
         sites, binary = self._context.sites, self._choice.binary
         several = not self._context.single_process
         operations_of_byte = 1 / (_SECONDS * self._context.cluster.bytes_per_second) if several else 0.0
         cuts: dict[str, _C.RelationType] = {}
-        for i, (known, plan) in enumerate(self._known):
-            cuts = binary.balanced_cuts(sites, samples, operations_of_byte, known)
-            if cuts == known:
-                return [(known, plan), *self._known[:i], *self._known[i + 1 :]]
+        for i, each in enumerate(known):
+            cuts = binary.balanced_cuts(sites, samples, operations_of_byte, each.cuts)
+            if cuts == each.cuts:
+                return [each, *known[:i], *known[i + 1 :]]
         plan = recut(self._context, self._request, self._choice, cuts)
-        return [(cuts, plan), *self._known[: _MOST_PLANS - 1]]
+        return [_Known(cuts, plan), *known[: _MOST_PLANS - 1]]
 
 
 def entry_sample(x: torch.Tensor) -> np.ndarray:

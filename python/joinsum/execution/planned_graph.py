@@ -74,8 +74,7 @@ class PlannedGraph:
         self._positions = position_inputs(core)
         self._arguments = {name: each for name, each in core.inputs if name not in self._positions}
         self._sparse = frozenset(core.sparse_inputs)
-        self._last: _C.IaPlan | None = None  # the plan that ran last, and where it wants its inputs
-        self._last_types: dict[str, _C.PhysicalType] = {}
+        self._last: tuple[_C.IaPlan, dict[str, _C.PhysicalType]] | None = None  # that ran, and where inputs were wanted
         self._compared = False  # whether the ranks' operands were once found equal
         self._gradients: dict[tuple[tuple[bool, ...], bool], PlannedGraph | None] = {}
         self._batched: dict[tuple[tuple[bool, ...], int], PlannedGraph] = {}
@@ -133,21 +132,25 @@ class PlannedGraph:
         """The logical plan."""
         return self.choice.program
 
-    @property
+    @cached_property
     def plan(self) -> IaPlan:
-        """The physical plan; its outputs are on every site. After a run with sparse inputs, the plan with the cuts that
-        gave parts about equal work."""
-        return IaPlan(self.choice.plan if self._last is None else self._last)
+        """The physical plan; its outputs are on every site."""
+        return IaPlan(self.choice.plan)
+
+    @property
+    def last_plan(self) -> IaPlan:
+        """The plan of the last run: where sparse inputs have their entries unevenly, the same with other cuts."""
+        return self.plan if self._last is None else IaPlan(self._last[0])
 
     @cached_property
     def cost(self) -> PlanCost:
         """The plan's costs, node by node, on the cluster that it was chosen for, with evenly spread entries."""
-        return cost(IaPlan(self.choice.plan), self.context.cluster)
+        return cost(self.plan, self.context.cluster)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The plan's steps, in order."""
-        return steps_of(self.choice.binary, IaPlan(self.choice.plan), self.cost)
+        return steps_of(self.choice.binary, self.plan, self.cost)
 
     @property
     def origin(self) -> str:
@@ -258,10 +261,10 @@ class PlannedGraph:
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare(tensors, smooth)
             self._compared = True
-        plan = self._plan_for(tensors)
-        if plan is not self._last:
-            self._last, self._last_types = plan, dict(plan.inputs)
-        types, sites, store = self._last_types, current.local_sites, current.store
+        plan, last = self._plan_for(tensors), self._last
+        types = last[1] if last is not None and last[0] is plan else dict(plan.inputs)
+        self._last = plan, types
+        sites, store = current.local_sites, current.store
         placed = {
             name: _C.place_tensor(tensor, types[name], sites, store, False)
             for name, tensor in zip(self.names, tensors, strict=True)

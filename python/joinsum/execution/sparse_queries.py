@@ -18,6 +18,10 @@ from joinsum.sparse.plan import Plan
 __all__ = ["SparseQueries"]
 
 
+# torch counts the bytes of all elements of a sparse tensor, by 63 bits.
+_MOST_ELEMENTS = 2**59
+
+
 class SparseQueries:
     """The queries of a plan on the sites there are."""
 
@@ -52,8 +56,8 @@ class SparseQueries:
         dense: Collection[str],
         results: Sequence[str],
     ) -> SparseQueries | None:
-        """The same; None of one site, of more labels than there are letters, and of tensors of 2^63 elements."""
-        large = any(math.prod(x.shape) >= 2**63 for x in tensors.values())
+        """The same; None of one site, of more labels than there are letters, and of tensors of 2^59 elements."""
+        large = any(math.prod(x.shape) >= _MOST_ELEMENTS for x in tensors.values())
         if current.sites == 1 or large or not plan.site_queries():
             return None
         return cls(current, plan, tensors, dense, results)

@@ -43,7 +43,7 @@ def planned(rows: int, columns: int, entries: int) -> PlannedGraph:
 
 def busiest(run: PlannedGraph, a: torch.Tensor) -> float:
     """Of how many parts' worth the busiest part of A's rows has entries."""
-    cuts = dict(run.plan.core.inputs)["A"].relation.axes[0].cuts
+    cuts = dict(run.last_plan.core.inputs)["A"].relation.axes[0].cuts
     counts = np.histogram(a.indices()[0].numpy(), cuts)[0]
     return float(counts.max() / counts.mean())
 
@@ -69,7 +69,7 @@ def test_other_entries_get_other_cuts_and_known_ones_their_plan() -> None:
     for a in (low, high, low, high, power_law(600, 500, 20_000, seed=1)):
         assert torch.equal(run(A=a, X=x)["Z"], a.to_dense() @ x)
         assert busiest(run, a) < 1.25
-        plans.append(run.plan.core)
+        plans.append(run.last_plan.core)
     assert plans[0] is plans[2] is plans[4]
     assert plans[1] is plans[3]
     assert plans[0] is not plans[1]
@@ -141,3 +141,13 @@ def test_a_sample_of_few_entries_is_all_of_them() -> None:
     a = torch.tensor([[0.0, 1.0], [2.0, 3.0]]).to_sparse()
     assert entry_sample(a).tolist() == [[0, 1, 1], [0, 1, 1]]
     assert entry_sample(torch.zeros(2, 3).to_sparse()).shape == (2, 0)
+
+
+def test_operands_of_more_elements_than_torch_counts_are_computed_whole() -> None:
+    joinsum.init(sites=2)
+    extent = 2**30
+    places = torch.stack([torch.arange(0, extent, extent // 8), torch.arange(8)])
+    a = SparseTensor.from_coordinates(places, torch.arange(1.0, 9.0).double(), (extent, extent))
+    assert joinsum.einsum("ij,ij->", a, a).item() == 204.0
+    with pytest.raises(PlanError, match="a tensor of 2\\^63 bytes or more"):
+        joinsum.relation(a, parts=(2, 2))

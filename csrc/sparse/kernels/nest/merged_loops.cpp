@@ -120,8 +120,10 @@ std::optional<int64_t> MergedLoops::lists_of_one(size_t loop, int64_t first, int
     for (int64_t j = i; j < past; ++j) differs |= offsets[cursor + j] - first - j;
   }
   if (differs != 0) return std::nullopt;
-  cursor += count;
-  return cursor - count;
+  // At the last of them, which the next entries may be in, too.
+  const int64_t list = cursor;
+  cursor += count - 1;
+  return list;
 }
 
 /// The lists of the last loop that the block's entries, from `first` on, are in.

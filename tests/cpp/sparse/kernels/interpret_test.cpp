@@ -1,5 +1,7 @@
 #include "sparse/kernels/interpret.h"
 
+#include <array>
+
 #include <gtest/gtest.h>
 
 #include "sparse/kernels/expectations.h"
@@ -84,9 +86,10 @@ struct ColumnSums {
   Kernel kernel;
 };
 
-/// Sums over k, or over j and k, of A_ijk · x_j · w_k, where row i of A has `lists[i]` entries below its only j.
+/// Sums over k, or over j and k, of A_ijk · x_j · w_k, where row i of A has `lists[i]` entries below its only j; the
+/// row `twice`, if there is one, has another j with one entry.
 struct ListsOfLengths {
-  ListsOfLengths(const std::vector<int64_t>& lists, std::vector<int64_t> output, LevelFormat format) {
+  ListsOfLengths(const std::vector<int64_t>& lists, std::vector<int64_t> output, LevelFormat format, int64_t twice) {
     using enum LevelFormat;
     const auto rows = static_cast<int64_t>(lists.size());
     std::vector<std::pair<Dims, double>> elements, of_j, of_k;
@@ -94,14 +97,15 @@ struct ListsOfLengths {
       for (int64_t k = 0; k < lists[i]; ++k) {
         elements.push_back({{i, i % 7, k}, std::cos(static_cast<double>(elements.size()))});
       }
+      if (i == twice) elements.push_back({{i, 7, 5}, 0.5});
     }
-    for (int64_t j = 0; j < 7; ++j) of_j.push_back({{j}, static_cast<double>(j + 1)});
+    for (int64_t j = 0; j < 8; ++j) of_j.push_back({{j}, static_cast<double>(j + 1)});
     for (int64_t k = 0; k < kLongest; ++k) of_k.push_back({{k}, 1.0 / static_cast<double>(k + 3)});
-    drawn.extents = {rows, 7, kLongest};
+    drawn.extents = {rows, 8, kLongest};
     const auto lists_of = [](size_t rank) { return std::vector<LevelFormat>(rank, kSortedList); };
     drawn.tensors.push_back(
         from_coordinates(coordinates_of(drawn.extents, DType::kFloat64, elements), {0, 1, 2}, lists_of(3), 0));
-    drawn.tensors.push_back(from_coordinates(coordinates_of({7}, DType::kFloat64, of_j), {0}, {kDense}, 0));
+    drawn.tensors.push_back(from_coordinates(coordinates_of({8}, DType::kFloat64, of_j), {0}, {kDense}, 0));
     drawn.tensors.push_back(from_coordinates(coordinates_of({kLongest}, DType::kFloat64, of_k), {0}, {kDense}, 0));
     Kernel& kernel = drawn.kernel;
     kernel.operands = {{.loops = {0, 1, 2}, .formats = lists_of(3)},
@@ -126,9 +130,13 @@ TEST(Interpret, MergedLoopsTakeListsOfAllLengths) {
   for (const int64_t length : {300, 1, 0, 1, 2}) lists.push_back(length);
   lists.resize(350, 1);
   for (const int64_t length : {3, 1, 280, 0}) lists.push_back(length);
-  for (const std::vector<int64_t>& output : std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {0, 1}, {2, 1}, {}}) {
+  const std::vector<std::vector<int64_t>> outputs{{0}, {1}, {2}, {0, 1}, {2, 1}, {}};
+  const auto last = std::ssize(lists) - 2;  // with 280 entries
+  for (size_t round = 0; round < 3 * outputs.size(); ++round) {
+    const std::vector<int64_t>& output = outputs[round / 3];
+    const int64_t twice = std::array<int64_t, 3>{-1, 0, last}[round % 3];
     for (const LevelFormat format : {LevelFormat::kDense, LevelFormat::kHash}) {
-      const ListsOfLengths made(lists, output, format);
+      const ListsOfLengths made(lists, output, format, twice);
       const KernelArguments arguments = made.drawn.arguments();
       const InterpreterOptions alone{.range_entries = 50};
       const Tensor one = interpret(made.drawn.kernel, arguments, alone);
@@ -143,6 +151,7 @@ TEST(Interpret, MergedLoopsTakeListsOfAllLengths) {
           EXPECT_EQ(element_at(hashed, key), element_at(one, key));
         }
       }
+      if (::testing::Test::HasFailure()) FAIL() << "round " << round;
     }
   }
 }

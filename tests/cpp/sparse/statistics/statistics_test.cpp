@@ -92,6 +92,60 @@ TEST(ChainEstimator, IsNeverBelowTheTruth) {
   }
 }
 
+/// Matrices over pairs of five indices, whose extents differ.
+struct Matrices {
+  IndexSpace space{.names = {"i", "j", "k", "l", "m"}, .sizes = {7, 3, 12, 5, 9}, .originals = {}, .roots = {}};
+  std::vector<InputTensor> tensors;
+  std::vector<std::vector<int64_t>> indices;
+
+  explicit Matrices(std::mt19937& random) {
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+    const int64_t count = 1 + below(4);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t first = below(5), second = (first + 1 + below(4)) % 5;
+      indices.push_back({first, second});
+      const Dims shape{space.sizes[first], space.sizes[second]};
+      InputTensor& tensor = tensors.emplace_back(counted(shape, static_cast<double>(1 + below(shape[0] * shape[1]))));
+      if (below(2) == 0) tensor.degrees = {{{1}, {0}, static_cast<double>(1 + below(shape[1]))}};
+    }
+  }
+
+  /// Of their product, of which `indices` are left.
+  StatisticsPtr product(const Estimator& estimator, IndexSet left) const {
+    std::vector<StatisticsPtr> factors;
+    IndexSet all = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      factors.push_back(estimator.relabelled(estimator.of_tensor(tensors[i]), indices[i], space));
+      all |= factors.back()->indices;
+    }
+    return estimator.aggregate(estimator.join(factors, all, space), all & left, space);
+  }
+};
+
+TEST(ChainEstimator, EstimatesTheSameOneByOneAndOfAllSetsAtOnce) {
+  std::mt19937 random(29);
+  const EstimatorPtr estimator = chain_estimator();
+  for (int round = 0; round < 200; ++round) {
+    const Matrices matrices(random);
+    const StatisticsPtr asked_often = matrices.product(*estimator, ~IndexSet{0});
+    for (IndexSet left = 0; left < 32; ++left) {
+      const StatisticsPtr projected = estimator->aggregate(asked_often, asked_often->indices & left, matrices.space);
+      EXPECT_DOUBLE_EQ(estimator->estimate(projected, matrices.space),
+                       estimator->estimate(matrices.product(*estimator, left), matrices.space))
+          << "round " << round << ", indices " << left;
+    }
+  }
+}
+
+TEST(ChainEstimator, JoinsOfTheSameChildrenDifferByTheIndicesAlongWhichTheyRepeat) {
+  const EstimatorPtr estimator = chain_estimator();
+  const IndexSpace space{.names = {"i", "j"}, .sizes = {10, 4}, .originals = {}, .roots = {}};
+  const StatisticsPtr x = estimator->of_tensor(counted({10}, 3));
+  EXPECT_EQ(estimator->estimate(estimator->join({x}, 1, space), space), 3);
+  EXPECT_EQ(estimator->estimate(estimator->join({x}, 3, space), space), 12);
+  EXPECT_EQ(estimator->estimate(estimator->join({x}, 1, space), space), 3);
+}
+
 /// The same statistics, counted coordinate by coordinate.
 InputTensor with_degrees(const InputTensor& tensor) {
   const Coordinates elements = to_coordinates(*tensor.entries);
