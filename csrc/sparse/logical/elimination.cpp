@@ -42,14 +42,7 @@ IndexSet bound_in(const TermPtr& term) {
   return found;
 }
 
-std::vector<int64_t> by_name(const Terms& terms, IndexSet indices) {
-  std::vector<int64_t> found = members_of(indices);
-  const std::vector<std::string>& names = terms.space().names;
-  std::ranges::sort(found, [&](int64_t a, int64_t b) { return names[a] < names[b]; });
-  return found;
-}
-
-/// Those of them that no leaf below their aggregate has.
+/// Those of the indices that aggregates of the term bind that no leaf below their aggregate has.
 IndexSet idle_in(const TermPtr& term) {
   IndexSet idle = 0;
   if (!term->aggregated) return idle;

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Expression::Kind;
 
-constexpr size_t kMostKept = 100'000;
+constexpr size_t kMostInterned = 100'000;
 
 std::vector<double> fills_of(const std::vector<TermPtr>& terms) {
   std::vector<double> fills;
@@ -61,8 +61,8 @@ std::pair<TermPtr, size_t> Terms::known(Kind kind, Operator op, const std::vecto
   return {nullptr, hash};
 }
 
-TermPtr Terms::kept(std::shared_ptr<Term> term, size_t hash) const {
-  if (made_.size() >= kMostKept) made_.clear();
+TermPtr Terms::interned(std::shared_ptr<Term> term, size_t hash) const {
+  if (made_.size() >= kMostInterned) made_.clear();
   made_.emplace(hash, term);
   return term;
 }
@@ -93,17 +93,17 @@ TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
     made->origins |= child->origins;
   }
   made->fill = tensor::fill_of_map(space_.dtype, op, fills_of(made->children));
-  return kept(std::move(made), hash);
+  return interned(std::move(made), hash);
 }
 
 TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr child) const {
   if (indices.empty()) return child;
   // Of an index that the child lacks, the extent decides the fill, and another space of the query may have another one.
   const auto has = [&](int64_t index) { return contains(child->free, index); };
-  const bool is_kept = std::ranges::all_of(indices, has);
+  const bool is_shared = std::ranges::all_of(indices, has);
   std::vector<TermPtr> children{std::move(child)};
   auto [found, hash] = known(Kind::kAggregate, op, indices, children);
-  if (found != nullptr && is_kept) return found;
+  if (found != nullptr && is_shared) return found;
   auto made = std::make_shared<Term>();
   made->kind = Kind::kAggregate;
   made->op = op;
@@ -118,7 +118,7 @@ TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr chil
   made->fill = tensor::fill_of_aggregate(space_.dtype, op, made->child()->fill, range);
   made->origins = made->child()->origins;
   made->aggregated = true;
-  return is_kept ? kept(std::move(made), hash) : made;
+  return is_shared ? interned(std::move(made), hash) : made;
 }
 
 TermPtr Terms::with_children(const Term& term, std::vector<TermPtr> children) const {
@@ -266,6 +266,13 @@ TermPtr lifted(const Terms& terms, const TermPtr& term) {
     return lifted(terms, terms.aggregate(inner->op, inner->indices, terms.map(term->op, std::move(children))));
   }
   return terms.map(term->op, std::move(children));
+}
+
+std::vector<int64_t> by_name(const Terms& terms, IndexSet indices) {
+  std::vector<int64_t> members = members_of(indices);
+  const std::vector<std::string>& names = terms.space().names;
+  std::ranges::sort(members, [&](int64_t a, int64_t b) { return names[a] < names[b]; });
+  return members;
 }
 
 bool never_negative(const TermPtr& term) {

@@ -108,10 +108,10 @@ class Terms {
   ExpressionPtr to_expression(const TermPtr& term, bool originals = false) const;
 
  private:
-  /// The map or aggregate of these children that was made before, or null and the hash that it is kept by.
+  /// The map or aggregate of these children that was made before, or null and the hash by which `interned` stores it.
   std::pair<TermPtr, size_t> known(Expression::Kind kind, Operator op, const std::vector<int64_t>& indices,
                                    const std::vector<TermPtr>& children) const;
-  TermPtr kept(std::shared_ptr<Term> term, size_t hash) const;
+  TermPtr interned(std::shared_ptr<Term> term, size_t hash) const;
   StatisticsPtr computed(const TermPtr& term) const;
   StatisticsPtr statistics_of(const Source& source, const std::vector<int64_t>& indices) const;
 
@@ -124,6 +124,9 @@ class Terms {
 /// Aggregates lifted above the maps that distribute over them, those of one operator merged: the normal form that is
 /// planned. Source: Galley, section 5.1.
 TermPtr lifted(const Terms& terms, const TermPtr& term);
+
+/// Members of a set of the terms' indices, by name.
+std::vector<int64_t> by_name(const Terms& terms, IndexSet indices);
 
 /// Whether no element of a term can be negative, as its operators and literals say.
 bool never_negative(const TermPtr& term);

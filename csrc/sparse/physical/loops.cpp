@@ -144,12 +144,6 @@ void add(Frontier& frontier, uint64_t transposed, Partial partial) {
   frontier[transposed] = std::move(partial);
 }
 
-std::vector<int64_t> by_name(const Terms& terms, IndexSet loops) {
-  std::vector<int64_t> members = members_of(loops);
-  std::ranges::sort(members, {}, [&](int64_t index) { return terms.space().names[index]; });
-  return members;
-}
-
 /// Always the loop that costs least next.
 std::vector<int64_t> greedy_order(const Terms& terms, Prices& prices, const std::vector<Access>& accesses,
                                   IndexSet loops) {
