@@ -190,11 +190,12 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
 
 Tensor Runner::run_kernel(const std::string& name, const Kernel& kernel, const KernelArguments& arguments,
                           RunOptions options) {
-  // This run may take as long as the last one.
-  double& measured = interpreted_seconds_[name];
-  if (measured > 0) options.iterations = measured / kernels::kSecondsOfVisit;
+  // This run may be like the last one.
+  LastRun& last = last_runs_[name];
+  if (last.interpreted_seconds > 0) options.iterations = last.interpreted_seconds / kernels::kSecondsOfVisit;
+  options.entries = last.entries;
   kernels::Run done = kernels::run(kernel, arguments, options);
-  measured = done.interpreted_seconds;
+  last = {done.interpreted_seconds, done.result.values.count()};
   seconds_.compile += done.compile_seconds;
   if (done.compiled) compiled_.push_back(name);
   return std::move(done.result);

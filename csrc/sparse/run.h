@@ -76,11 +76,16 @@ class Runner {
                       const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts);
 
   const Program& program_;
+  struct LastRun {
+    double interpreted_seconds = 0;
+    int64_t entries = 0;  ///< of the result
+  };
+
   const ProgramPlan& plan_;
   /// By query, and by the numbers of entries of the results that it reads, within a factor of two.
   std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;
-  std::map<std::string, double> interpreted_seconds_;  ///< of each query's kernel in the last run
+  std::map<std::string, LastRun> last_runs_;  ///< of each query's kernel
   Seconds seconds_;
   std::vector<std::string> compiled_;
   std::vector<std::string> replanned_;

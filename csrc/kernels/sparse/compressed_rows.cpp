@@ -16,8 +16,8 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/Version.h>
 
-#include "base/arena.h"
 #include "base/check.h"
+#include "base/reused_memory.h"
 #include "kernels/dense/dense.h"
 #include "kernels/pairs/parallel.h"
 #include "kernels/rows/entries.h"
@@ -36,7 +36,6 @@ constexpr int64_t kWorkOfThread = 65'536;  // entries that are worth a thread
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
 constexpr int64_t kEntriesOfPiece = int64_t{1} << 16;  // that a thread writes into one piece of memory
-constexpr int64_t kCachedBytes = int64_t{1} << 29;     // of freed memory
 
 /// The loops for this processor.
 template <class T, class Column>
@@ -291,17 +290,11 @@ double expected_of(const std::vector<int64_t>& products_before_rows, int64_t col
   return entries;
 }
 
-/// An uninitialized array in memory that earlier ones have freed: pages that are fresh from the system take up to ten
-/// times as long as what is computed into them, and threads that take some wait for each other.
+/// An uninitialized array.
 at::Tensor reused_array(int64_t count, at::ScalarType dtype) {
-  static auto* const arena = new std::shared_ptr<Arena>(Arena::make());  // memory may be freed when the program ends
-  void* const memory = (*arena)->allocate(static_cast<size_t>(count) * c10::elementSize(dtype));
+  void* const memory = allocate_reused(static_cast<size_t>(count) * c10::elementSize(dtype));
   if (memory == nullptr) return at::empty({count}, dtype);
-  const auto give_back = [](void* freed) {
-    (*arena)->free(freed);
-    (*arena)->shrink_to(kCachedBytes);
-  };
-  return at::from_blob(memory, {count}, give_back, at::TensorOptions().dtype(dtype));
+  return at::from_blob(memory, {count}, free_reused, at::TensorOptions().dtype(dtype));
 }
 
 /// A matrix in compressed rows.
@@ -344,7 +337,7 @@ Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before
   std::vector<int64_t> offsets(rows + 1);
   int64_t of_all = 0;
   for (int64_t r = 0; r < rows; ++r) of_all += most(r);
-  const bool in_place = ranges == 1 && of_all * static_cast<int64_t>(sizeof(int64_t) + sizeof(T)) <= kCachedBytes;
+  const bool in_place = ranges == 1 && of_all * static_cast<int64_t>(sizeof(int64_t) + sizeof(T)) <= kReusedBytes;
   const int64_t least_room = in_place ? of_all : kEntriesOfPiece;
   on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
     auto write = make_writer();
@@ -509,7 +502,7 @@ class RowProducts {
     };
     // Elements that are written twice would take more memory than stays with the process: they are counted before.
     const double bytes = 2 * (sizeof(int64_t) + sizeof(T)) * expected_of(before_, columns_);
-    if (bytes <= static_cast<double>(kCachedBytes)) return assembled<T>(rows_, columns_, before_, most, make_writer);
+    if (bytes <= static_cast<double>(kReusedBytes)) return assembled<T>(rows_, columns_, before_, most, make_writer);
     const auto make_counter = [&] {
       return [this, marks = ColumnMarks(columns_)](int64_t r) mutable {
         each_product(r, [&](int64_t column, T, T) { marks.mark(column); });

@@ -111,6 +111,7 @@ class Execution {
     std::vector<nest::Assembler<T>> pieces;
     for (int64_t range = 0; range < ranges(); ++range) pieces.push_back(assembler(cuts_[range], cuts_[range + 1]));
     if (pieces.empty()) pieces.push_back(assembler(0, 0));
+    for (nest::Assembler<T>& piece : pieces) piece.reserve(options_.entries / std::ssize(pieces));
     std::vector<std::unique_ptr<nest::Workspace<T>>> workspaces(workers_.size());
     nest::run_tasks(options_.threads, ranges(), [&](int thread, int64_t range) {
       if (run_.way == ResultWay::kWorkspace && !workspaces[thread]) {

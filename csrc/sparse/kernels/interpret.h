@@ -8,6 +8,7 @@ namespace joinsum::sparse::kernels {
 struct InterpreterOptions {
   int threads = 1;
   int64_t largest_array = int64_t{1} << 26;  ///< elements of a workspace beyond which it is a hash table
+  int64_t entries = 0;                       ///< that the result is expected to have, if that is known
   int64_t range_entries = 4096;  ///< stored entries for which an outermost loop that is aggregated has a range
 };
 

@@ -26,7 +26,8 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
         merged_(merged_loops_of(run_.nest)),
         body_(run_, merged_ ? merged_->participants() : innermost_operands(run_.nest)),
         product_(run_),
-        column_(nest::kBlock) {}
+        column_(nest::kBlock),
+        output_coordinates_(run_.extents.size()) {}
 
   void run_range(const Outcome<T>& outcome, int64_t lower, int64_t upper) override {
     outcome_ = outcome;
@@ -40,10 +41,18 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
   }
 
   void end_element() override {
-    if (run_.way == ResultWay::kWorkspace) return this->flush(outcome_, coordinates().data());
+    if (run_.way == ResultWay::kWorkspace) return this->flush(outcome_, output_coordinates(run_.prefix));
     if (count_ == 0) return;
-    outcome_.levels->set_prefix(coordinates().data(), run_.rank());
+    outcome_.levels->set_prefix(output_coordinates(run_.rank()), run_.rank());
     outcome_.levels->append(typed_.finished(reduced_, count_));
+  }
+
+  /// The coordinates of the result's leading levels.
+  const int64_t* output_coordinates(int64_t levels) {
+    for (int64_t level = 0; level < levels; ++level) {
+      output_coordinates_[level] = coordinates()[run_.kernel->output[level]];
+    }
+    return output_coordinates_.data();
   }
 
   static std::optional<nest::MergedLoops> merged_loops_of(const nest::NestPlan& plan) {
@@ -81,6 +90,12 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
   void run_merged(int64_t lower, int64_t upper) {
     merged_->start(positions().data(), lower, upper);
     body_.start(positions());
+    if (run_.appends) {
+      while (merged_->next()) {
+        scatter(body_.evaluate(merged_->entries(), merged_->count()), merged_->count(), merged_->places());
+      }
+      return;
+    }
     T reduced = typed_.identity;  // of a list that may go on in the next block
     int64_t count = 0, place = 0;
     const auto add_last = [&] {
@@ -173,17 +188,17 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
       column = column_.data();
     }
     if (run_.way == ResultWay::kInOrder) {
-      if (run_.kernel->aggregate) column = normalized(column, count);
-      outcome_.levels->set_prefix(coordinates().data(), run_.rank() - 1);
+      if (run_.kernel->aggregate) column = reduced_alone(column, count);
+      outcome_.levels->set_prefix(output_coordinates(run_.rank() - 1), run_.rank() - 1);
       outcome_.levels->append_fiber(coordinates_of, column, count);
       return;
     }
     for (int64_t i = 0; i < count; ++i) add(base() + stride_ * coordinates_of[i], column[i], 1);
   }
 
-  /// An aggregate over no loop still makes truth values of what `and` and `or` reduce.
-  const T* normalized(const T* column, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) column_[i] = R::reduced(typed_.identity, column[i]);
+  /// Elements of one visit: an aggregate makes truth values of what `and` and `or` reduce.
+  const T* reduced_alone(const T* column, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) column_[i] = typed_.finished(R::reduced(typed_.identity, column[i]), 1);
     return column_.data();
   }
 
@@ -196,6 +211,7 @@ class Interpreter final : public RangeWorker<T>, private nest::Nest {
   Body<T> body_;
   ProductBody<T> product_;
   nest::Buffer<T> column_;
+  std::vector<int64_t> output_coordinates_;
   Outcome<T> outcome_;
   T reduced_{};
   int64_t count_ = 0;

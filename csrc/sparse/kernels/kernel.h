@@ -32,6 +32,7 @@ struct Operand {
 struct Loop {
   std::vector<int64_t> walkers;
   std::vector<int64_t> lookups;
+  bool single = false;  ///< visits one coordinate at most (`with_single_loops`)
 };
 
 /// A node of the body: an operand's value, a literal, or an operator applied to earlier nodes.

@@ -117,9 +117,9 @@ void KernelWriter::after_loop(int64_t depth) {
     close();
   }
   // The loop of a fiber of the result, in whose body its elements or its workspace were filled.
-  const int64_t rank = std::ssize(kernel_.output);
-  if (way_ == ResultWay::kInOrder && depth == rank - 1) end_fiber(false);
-  if (way_ == ResultWay::kWorkspace && depth == prefix_) end_fiber(false);
+  const bool is_fiber =
+      way_ == ResultWay::kInOrder ? depth == kernel_.output.back() : depth == loops_of_prefix(kernel_, prefix_);
+  if (way_ != ResultWay::kDense && is_fiber) end_fiber(false);
 }
 
 void KernelWriter::visit() {
@@ -147,7 +147,7 @@ std::string KernelWriter::base() const {
 void KernelWriter::add_element(const std::string& value, const std::string& count) {
   if (way_ == ResultWay::kInOrder) {
     const bool is_truth = kernel_.aggregate && count == "1";
-    line("order[noted] = i" + number(std::ssize(kernel_.output) - 1) + ";");
+    line("order[noted] = i" + number(kernel_.output.back()) + ";");
     line("elements[noted] = " +
          (is_truth ? reduced("T(" + generated_identity(dtype_, *kernel_.aggregate) + ")", value) : value) + ";");
     line("counts[noted] = " + count + ";");

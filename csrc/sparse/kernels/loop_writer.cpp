@@ -95,8 +95,10 @@ void KernelWriter::open_list(int64_t depth, int64_t walker) {
     open("for (int64_t " + p + " = " + walk + ".entry; " + p + " < " + walk + ".end; ++" + p + ")");
   } else {
     const std::string f = above(walker, depth);
-    open("for (int64_t " + p + " = " + a + ".begin(" + f + "), end = " + a + ".begin(" + f + " + 1); " + p +
-         " < end; ++" + p + ")");
+    const bool single = kernel_.loops[depth].single;
+    const std::string begin = single ? f : a + ".begin(" + f + ")";
+    const std::string end = single ? f + " + 1" : a + ".begin(" + f + " + 1)";
+    open("for (int64_t " + p + " = " + begin + ", end = " + end + "; " + p + " < end; ++" + p + ")");
   }
   line("const int64_t i" + number(depth) + " = " + a + ".coordinates[" + p + "];");
   present_[walker] = true;

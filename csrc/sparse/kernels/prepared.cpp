@@ -71,6 +71,7 @@ nest::LoopPlan loop_plan(const Prepared& run, int64_t loop, const std::vector<in
   const Loop& from = run.kernel->loops[loop];
   nest::LoopPlan plan{.extent = run.arguments->extents[loop], .walkers = std::ssize(from.walkers)};
   for (const int64_t o : from.walkers) plan.participants.push_back(participant(run, o, loop, roots[o], false));
+  JOINSUM_CHECK(!from.single || plan.participants.front().level.single, "a loop has more visits than one: loop=", loop);
   for (const int64_t o : from.lookups) plan.participants.push_back(participant(run, o, loop, roots[o], true));
   // Required ones first, so that a visit ends early; those that are never absent last, as they end none.
   const auto rank_of = [](const nest::Participant& each) {
@@ -97,10 +98,17 @@ void prepare_nest(Prepared& run) {
   if (kernel.loops.empty()) run.nest.loops.push_back({.extent = 1});
 }
 
+/// Whether loops after the last one of the output visit one coordinate at most.
+bool ends_with_output(const Kernel& kernel) {
+  const auto rest = kernel.loops.begin() + loops_of_prefix(kernel, std::ssize(kernel.output));
+  return std::all_of(rest, kernel.loops.end(), [](const Loop& loop) { return loop.single; });
+}
+
 /// The first of the loops that are merged: those of short lists, for which starting a loop takes longer than running
 /// it. Each element is reduced in the same order as by loops of their own.
 int64_t innermost_of(const Prepared& run) {
   const int64_t last = std::ssize(run.nest.loops) - 1;
+  if (run.appends) return run.kernel->output.back();
   if (run.way == ResultWay::kInOrder) return last;
   // No element, or fiber, of the result begins among them.
   const int64_t first = std::max(nest::first_merged_loop(run.nest), run.nest.prefix);
@@ -114,9 +122,12 @@ void prepare_result(Prepared& run) {
   for (const int64_t loop : kernel.output) run.extents.push_back(run.arguments->extents[loop]);
   run.way = way_of(kernel);
   run.prefix = prefix_of(kernel);
-  // Where every loop is of the output, the innermost one appends its elements itself.
-  const bool appends = run.prefix == std::ssize(kernel.loops);
-  run.nest.prefix = appends ? 0 : run.prefix;
+  run.appends = run.way == ResultWay::kInOrder && ends_with_output(kernel) &&
+                (kernel.output.back() == std::ssize(kernel.loops) - 1 ||
+                 nest::first_merged_loop(run.nest) <= kernel.output.back());
+  run.nest.prefix = run.appends ? 0 : loops_of_prefix(kernel, run.prefix);
+  // Merged loops then find the elements' coordinates.
+  if (run.appends) run.nest.loops[kernel.output.back()].stride = 1;
   const Dims below(run.extents.begin() + run.prefix, run.extents.end());
   run.workspace_size = checked_product("kernel: elements of the result", below);
   int64_t stride = 1;
@@ -148,8 +159,28 @@ DType dtype_of(const Kernel& kernel, const KernelArguments& arguments) {
 int64_t prefix_of(const Kernel& kernel) {
   const bool dense = std::ranges::all_of(kernel.formats, [](LevelFormat f) { return f == LevelFormat::kDense; });
   int64_t prefix = 0;
-  while (!dense && prefix < std::ssize(kernel.output) && kernel.output[prefix] == prefix) ++prefix;
+  for (; !dense && prefix < std::ssize(kernel.output); ++prefix) {
+    int64_t next = loops_of_prefix(kernel, prefix);
+    while (prefix > 0 && next < kernel.output[prefix] && kernel.loops[next].single) ++next;
+    if (kernel.output[prefix] != next) break;
+  }
   return prefix;
+}
+
+int64_t loops_of_prefix(const Kernel& kernel, int64_t levels) {
+  return levels == 0 ? 0 : kernel.output[levels - 1] + 1;
+}
+
+Kernel with_single_loops(const Kernel& kernel, const KernelArguments& arguments) {
+  Kernel out = kernel;
+  for (int64_t loop = 0; loop < std::ssize(out.loops); ++loop) {
+    const std::vector<int64_t>& walkers = out.loops[loop].walkers;
+    if (walkers.size() != 1 || position_of(out.output, loop)) continue;
+    const std::vector<int64_t>& of_levels = out.operands[walkers[0]].loops;
+    const auto level = std::ranges::find(of_levels, loop) - of_levels.begin();
+    out.loops[loop].single = arguments.operands[walkers[0]]->levels[level].single;
+  }
+  return out;
 }
 
 Prepared prepared(const Kernel& kernel, const KernelArguments& arguments) {

@@ -16,8 +16,15 @@ enum class ResultWay : uint8_t {
 };
 
 ResultWay way_of(const Kernel& kernel);
-/// Leading levels of the result that are the outermost loops in their order; 0 where the result is dense.
+/// Leading levels of the result that are the outermost loops in their order, but for loops between them that visit one
+/// coordinate at most; 0 where the result is dense.
 int64_t prefix_of(const Kernel& kernel);
+/// The loops down to those of so many leading levels.
+int64_t loops_of_prefix(const Kernel& kernel, int64_t levels);
+
+/// The kernel with those loops marked that visit one coordinate at most, as the only operand that walks them has lists
+/// of one entry.
+Kernel with_single_loops(const Kernel& kernel, const KernelArguments& arguments);
 
 /// The dtype of a run.
 DType dtype_of(const Kernel& kernel, const KernelArguments& arguments);
@@ -37,13 +44,14 @@ struct Prepared {
   DType dtype = DType::kFloat64;
   nest::NestPlan nest;
   ResultWay way = ResultWay::kDense;
-  int64_t prefix = 0;          ///< leading levels of the result that are the outermost loops, where used
+  int64_t prefix = 0;          ///< leading levels of the result, as `prefix_of` says
   Dims extents;                ///< of the result's levels
   int64_t workspace_size = 1;  ///< positions below the prefix
   double aggregated = 1;       ///< visits of an element where all coordinates are visited
   bool outermost_is_output = true;
   bool innermost_is_output = false;
-  int64_t entries = 0;  ///< stored in all operands
+  bool appends = false;  ///< in order: each visit of the innermost loops is an element
+  int64_t entries = 0;   ///< stored in all operands
 
   int64_t rank() const { return static_cast<int64_t>(extents.size()); }
 };

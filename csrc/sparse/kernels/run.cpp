@@ -89,10 +89,11 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
 
 }  // namespace
 
-Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options) {
+Run run(const Kernel& given, const KernelArguments& arguments, const RunOptions& options) {
+  const Kernel kernel = with_single_loops(given, arguments);
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;
-  const InterpreterOptions how{.threads = is_small ? 1 : options.threads};
+  const InterpreterOptions how{.threads = is_small ? 1 : options.threads, .entries = options.entries};
   const DType dtype = dtype_of(kernel, arguments);
   Run out;
   std::optional<compilation::Compiled> from;

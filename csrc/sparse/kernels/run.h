@@ -22,6 +22,7 @@ struct RunOptions {
   Engine engine = Engine::kAutomatic;
   std::string cache = {};  ///< folder of compiled kernels; empty: the user's
   double iterations = 0;   ///< estimated visits of all loops
+  int64_t entries = 0;     ///< that the result is expected to have, if that is known
 };
 
 struct Run {

@@ -14,6 +14,11 @@ int64_t inputs_of(const TermPtr& term) {
   return count;
 }
 
+void collect_tensors(const TermPtr& term, std::set<std::string>& found) {
+  if (term->is(Kind::kInput)) found.insert(term->tensor);
+  for (const TermPtr& child : term->children) collect_tensors(child, found);
+}
+
 /// Fills at infinity: sums of products may then be no numbers where products of sums are.
 bool all_finite(const TermPtr& term) {
   return std::isfinite(term->fill) && std::ranges::all_of(term->children, all_finite);
@@ -139,12 +144,13 @@ std::vector<size_t> sums_of(const Term& term) {
 }
 
 void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node, const Copies& copies,
-                   std::vector<TermPtr>& found) {
+                   std::vector<Distributed>& found) {
   for (const size_t sum : sums_of(*node)) {
     for (size_t sibling = 0; sibling < node->children.size(); ++sibling) {
       if (sibling == sum) continue;
       const TermPtr moved = moved_in(terms, *node, sum, sibling, copies);
-      if (moved != nullptr) found.push_back(terms.replaced(whole, node, moved));
+      if (moved == nullptr) continue;
+      collect_tensors(node->children[sibling], found.emplace_back(terms.replaced(whole, node, moved)).factors);
     }
   }
   for (const TermPtr& child : node->children) collect_steps(terms, whole, child, copies, found);
@@ -172,23 +178,26 @@ bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
 
 }  // namespace
 
-std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
+std::vector<Distributed> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
   if (!may_be_distributed(term, most_terms)) return {};
-  std::vector<TermPtr> found;
+  std::vector<Distributed> found;
   Copies copies(terms, term);
   const TermPtr products = with_products(terms, term, copies);
   collect_steps(terms, products, products, copies, found);
-  std::erase_if(found, [&](const TermPtr& step) { return inputs_of(step) > most_terms; });
-  for (TermPtr& step : found) step = terms.renumbered(lifted(terms, step));
+  std::erase_if(found, [&](const Distributed& step) { return inputs_of(step.term) > most_terms; });
+  for (Distributed& step : found) step.term = terms.renumbered(lifted(terms, step.term));
   return found;
 }
 
-TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!may_be_distributed(term, most_terms)) return nullptr;
+Distributed wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
+  if (!may_be_distributed(term, most_terms)) return {};
   Copies copies(terms, term);
   const TermPtr products = with_products(terms, term, copies);
   const TermPtr out = all_out(terms, products, most_terms, copies);
-  return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));
+  if (out == nullptr || out == products) return {};
+  Distributed found{terms.renumbered(lifted(terms, out))};
+  collect_tensors(term, found.factors);
+  return found;
 }
 
 }  // namespace joinsum::sparse::logical

@@ -120,6 +120,7 @@ class Push {
   /// ⊕ over a ⊕ b: of each of them.
   TermPtr across(const Term& term) {
     std::vector<TermPtr> children;
+    children.reserve(term.children.size());
     for (const TermPtr& child : term.children) {
       children.push_back(contains(child->free, index_) ? applied(child) : repeated(child));
     }
@@ -144,6 +145,8 @@ class Push {
   /// ⊕ over a ⊗ b where ⊗ distributes over it: of the factors that have the index.
   TermPtr into(const Term& term) {
     std::vector<TermPtr> holders, rest;
+    holders.reserve(term.children.size());
+    rest.reserve(term.children.size() + 1);
     IndexSet held = 0;
     for (const TermPtr& child : term.children) {
       if (contains(child->free, index_)) held |= child->free;

@@ -15,6 +15,7 @@ constexpr size_t kMostInterned = 100'000;
 
 std::vector<double> fills_of(const std::vector<TermPtr>& terms) {
   std::vector<double> fills;
+  fills.reserve(terms.size());
   for (const TermPtr& term : terms) fills.push_back(term->fill);
   return fills;
 }
@@ -70,6 +71,7 @@ TermPtr Terms::interned(std::shared_ptr<Term> term, size_t hash) const {
 TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
   if (is_associative(op) && std::ranges::any_of(children, [&](const TermPtr& child) { return child->is_map(op); })) {
     std::vector<TermPtr> flat;
+    flat.reserve(2 * children.size());
     for (TermPtr& child : children) {
       if (child->is_map(op)) {
         flat.insert(flat.end(), child->children.begin(), child->children.end());
@@ -140,6 +142,7 @@ TermPtr Terms::renamed(const TermPtr& term, int64_t from, int64_t to) const {
     return input(term->tensor, std::move(indices), term->fill, std::move(statistics), term->origins);
   }
   std::vector<TermPtr> children;
+  children.reserve(term->children.size());
   for (const TermPtr& child : term->children) children.push_back(renamed(child, from, to));
   return with_children(*term, std::move(children));
 }

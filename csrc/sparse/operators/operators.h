@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "sparse/operators/exponential.h"
+
 /// The operators of sparse programs: what maps apply to values and aggregates reduce by, with the laws that rewriting
 /// asks.
 namespace joinsum::sparse::operators {
@@ -106,6 +108,10 @@ T apply(Operator op, T a, T b) {
   }
 }
 
+/// In which values of a type that are no whole numbers are computed.
+template <class T>
+using Real = std::conditional_t<std::is_same_v<T, float>, float, double>;
+
 /// The value of an operator of one child. A map of one child by `+`, `*`, `min` or `max` is the child, by `and` or `or`
 /// its truth.
 template <class T>
@@ -116,7 +122,7 @@ T apply(Operator op, T a) {
     case Operator::kOr:
       return T(a != T(0));
     case Operator::kExp:
-      return T(std::exp(a));
+      return T(exponential(Real<T>(a)));
     case Operator::kNegate:
       return T(-W(a));
     case Operator::kSquare:
@@ -124,7 +130,7 @@ T apply(Operator op, T a) {
     case Operator::kSqrt:
       return T(std::sqrt(a));
     case Operator::kSigmoid:
-      return T(T(1) / (T(1) + std::exp(-a)));
+      return T(sigmoid(Real<T>(a)));
     case Operator::kRelu:
       return larger(a, T(0));
     case Operator::kAbs:

@@ -102,7 +102,9 @@ class Prices {
       if (index == loop) break;
       before |= only(index);
     }
-    if (!contains(output_, loop) || outer == before) return 0;
+    if (!contains(output_, loop)) return 0;
+    // Loops between that visit one coordinate leave it in order.
+    if ((before & ~outer) == 0 && iterations_.of(outer) <= iterations_.of(before)) return 0;
     return (before == 0 ? kScattered : kScatteredInFiber) * iterations_.of(outer | output_);
   }
 

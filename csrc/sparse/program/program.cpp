@@ -237,10 +237,15 @@ void Program::add(Query query) {
   spaces_.push_back(std::move(space));
 }
 
+bool Program::is_finite(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return all_finite();
+  const std::shared_ptr<const Tensor>& entries = found->second.entries;
+  return entries == nullptr || tensor::all_finite(entries->values);
+}
+
 bool Program::all_finite() const {
-  return std::ranges::all_of(tensors_, [](const auto& each) {
-    return each.second.entries == nullptr || tensor::all_finite(each.second.entries->values);
-  });
+  return std::ranges::all_of(tensors_, [&](const auto& each) { return is_finite(each.first); });
 }
 
 const Program::Result& Program::result(const std::string& name) const {

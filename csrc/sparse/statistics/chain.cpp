@@ -36,20 +36,25 @@ struct Bound {
 /// The least bound for each pair of sets.
 class Bounds {
  public:
+  Bounds() { least_.reserve(16); }
+
   void add(IndexSet axes, IndexSet given, double count) {
     axes &= ~given;
-    const auto [found, is_new] = least_.emplace(std::pair(axes, given), count);
-    if (!is_new) found->second = std::min(found->second, count);
+    const auto found = std::ranges::lower_bound(least_, std::pair(axes, given), {}, key_of);
+    if (found == least_.end() || key_of(*found) != std::pair(axes, given)) {
+      least_.insert(found, {axes, given, count});
+    } else {
+      found->count = std::min(found->count, count);
+    }
   }
 
-  std::vector<Bound> list() const {
-    std::vector<Bound> all;
-    for (const auto& [key, count] : least_) all.push_back({key.first, key.second, count});
-    return all;
-  }
+  /// By their sets.
+  std::vector<Bound> list() && { return std::move(least_); }
 
  private:
-  std::map<std::pair<IndexSet, IndexSet>, double> least_;
+  static std::pair<IndexSet, IndexSet> key_of(const Bound& bound) { return {bound.axes, bound.given}; }
+
+  std::vector<Bound> least_;
 };
 
 IndexSet indices_in(const std::vector<Bound>& bounds) {
@@ -63,6 +68,7 @@ class Paths {
  public:
   /// `indices` are those of all sets.
   Paths(const std::vector<Bound>& bounds, IndexSet indices, const IndexSpace& space) {
+    edges_.reserve(bounds.size() + std::popcount(indices | indices_in(bounds)));
     for (const Bound& bound : bounds) {
       if (bound.count == 0 || bound.count < extent_of(bound.axes, space)) edges_.push_back(bound);
       is_empty_ = is_empty_ || bound.count == 0;
@@ -102,6 +108,7 @@ class Paths {
       return (b.axes & ~a.axes) == 0 && (a.given & ~b.given) == 0 && a.count <= b.count;
     };
     std::vector<Bound> useful;
+    useful.reserve(edges_.size());
     for (size_t i = 0; i < edges_.size(); ++i) {
       bool needed = true;
       for (size_t j = 0; j < edges_.size() && needed; ++j) {
@@ -263,7 +270,7 @@ class LastJoins {
       for (const Bound& bound : bounds_of(child)) bounds.add(bound.axes, bound.given, bound.count);
       joined.children.push_back(bounded_of(child));
     }
-    std::vector<Bound> list = bounds.list();
+    std::vector<Bound> list = std::move(bounds).list();
     joined.bound = indices_in(list);
     joined.bounded = std::make_shared<Bounded>(indices, std::move(list));
     // Along an index that no bound has, elements repeat as often as its extent says.
@@ -445,7 +452,7 @@ class ChainEstimator : public Estimator {
       for (const int64_t axis : degree.given) given |= only(axis);
       bounds.add(axes, given, degree.count);
     }
-    return std::make_shared<Chain>(indices, bounds.list());
+    return std::make_shared<Chain>(indices, std::move(bounds).list());
   }
 
   StatisticsPtr relabelled(const StatisticsPtr& statistics, const std::vector<int64_t>& ids,
@@ -453,16 +460,21 @@ class ChainEstimator : public Estimator {
     const auto id_of = [&](int64_t old) { return old < static_cast<int64_t>(ids.size()) ? ids[old] : -1; };
     const auto mapped = [&](IndexSet set) {
       IndexSet out = 0;
-      for (const int64_t old : members_of(set)) out |= only(id_of(old));
+      for (; set != 0; set &= set - 1) out |= only(id_of(std::countr_zero(set)));
       return out;
+    };
+    const auto is_mapped = [&](IndexSet set) {
+      for (; set != 0; set &= set - 1) {
+        if (id_of(std::countr_zero(set)) < 0) return false;
+      }
+      return true;
     };
     Bounds bounds;
     for (const Bound& bound : bounds_of(statistics)) {
-      const auto members = members_of(bound.axes | bound.given);
-      if (std::ranges::any_of(members, [&](int64_t old) { return id_of(old) < 0; })) continue;
+      if (!is_mapped(bound.axes | bound.given)) continue;
       bounds.add(mapped(bound.axes), mapped(bound.given), bound.count);
     }
-    return std::make_shared<Chain>(mapped(statistics->indices), bounds.list());
+    return std::make_shared<Chain>(mapped(statistics->indices), std::move(bounds).list());
   }
 
   StatisticsPtr join(const std::vector<StatisticsPtr>& children, IndexSet indices, const IndexSpace&) const override {
@@ -483,7 +495,7 @@ class ChainEstimator : public Estimator {
       for (const Bound& bound : bounds) {
         extended.add(bound.axes | missing, bound.given, bound.count * extent_of(missing, space));
       }
-      for (const Bound& bound : extended.list()) {
+      for (const Bound& bound : std::move(extended).list()) {
         auto& [sum, times] = sums[{bound.axes, bound.given}];
         sum += bound.count;
         ++times;
@@ -494,7 +506,7 @@ class ChainEstimator : public Estimator {
     for (const auto& [key, sum] : sums) {
       if (sum.second == united) bounds.add(key.first, key.second, sum.first);
     }
-    return std::make_shared<Chain>(indices, bounds.list());
+    return std::make_shared<Chain>(indices, std::move(bounds).list());
   }
 
   StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet indices, const IndexSpace&) const override {

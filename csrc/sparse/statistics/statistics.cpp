@@ -23,6 +23,7 @@ Registry& registry() {
 
 std::vector<int64_t> members_of(IndexSet set) {
   std::vector<int64_t> members;
+  members.reserve(std::popcount(set));
   for (; set != 0; set &= set - 1) members.push_back(std::countr_zero(set));
   return members;
 }

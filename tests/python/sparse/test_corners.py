@@ -282,6 +282,24 @@ def test_products_of_sums_stay_where_elements_are_infinite() -> None:
         assert over.run(estimator=estimator)["q"].item() == math.inf
 
 
+@pytest.mark.parametrize("infinite", ["summand", "factor"])
+def test_sums_are_multiplied_out_by_factors_that_are_finite(infinite: str) -> None:
+    """Σ_j (A_ij + B_kj) t_j by its parts costs less; 1 · ∞ - 2 · ∞ would be no number."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, t = (torch.randint(1, 4, shape, generator=generator).double() for shape in ((30, 20), (40, 20), (20,)))
+    b = -2 * b - 0.5
+    (a[:2] if infinite == "summand" else t)[0] = math.inf
+    tensors = {
+        name: {"shape": list(x.shape), "coo": [[*at, x[tuple(at)].item()] for at in x.nonzero().tolist()]}
+        for name, x in (("A", a), ("B", b), ("t", t))
+    }
+    body = ["map", "*", [["map", "+", [at("A", "i", "j"), at("B", "k", "j")]], at("t", "j")]]
+    plan = program(tensors, ["agg", "+", ["j"], body], "i", "k").plan()
+    wanted = ((a[:, None] + b) * t).sum(2)
+    assert torch.equal(plan.run()["q"].to_dense(), wanted)
+    assert (len(plan.logical) > 1) == (infinite == "summand")
+
+
 @pytest.mark.parametrize(
     ("op", "identity"), [("+", 0), ("*", 1), ("min", math.inf), ("max", -math.inf), ("and", 1), ("or", 0)]
 )

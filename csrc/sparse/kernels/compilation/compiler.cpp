@@ -33,6 +33,7 @@ const std::vector<std::string>& flags() {
                                             "-ffp-contract=off",
                                             "-fwrapv",
                                             "-fno-math-errno",
+                                            "-fno-trapping-math",
 #if defined(__x86_64__)
                                             "-march=native",
 #elif defined(__aarch64__)

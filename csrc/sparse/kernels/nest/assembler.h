@@ -35,6 +35,12 @@ class Assembler {
     extents_[0] = past - first;
   }
 
+  /// Room for so many elements.
+  void reserve(int64_t elements) {
+    if (lists(rank() - 1)) levels_.back().coordinates.reserve(elements);
+    values_.reserve(elements);
+  }
+
   /// The coordinates of the first `count` levels, of the elements that follow.
   void set_prefix(const int64_t* coordinates, int64_t count) {
     for (int64_t level = 0; level < count; ++level) {

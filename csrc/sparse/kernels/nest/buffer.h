@@ -7,9 +7,8 @@
 #include <memory>
 #include <type_traits>
 
-#include <sys/mman.h>
-
 #include "base/check.h"
+#include "base/reused_memory.h"
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::sparse::kernels::nest {
@@ -36,7 +35,7 @@ class Buffer {
 
   void clear() { size_ = 0; }
   void push_back(T value) {
-    if (size_ == capacity_) reserve(size_ + 1);
+    if (size_ == capacity_) grow(size_ + 1);
     data_.get()[size_++] = value;
   }
   void copy_to(T* place) const {
@@ -51,15 +50,21 @@ class Buffer {
   }
   /// Grows to `size` elements without a value.
   void extend(int64_t size) {
-    if (size > capacity_) reserve(size);
+    if (size > capacity_) grow(size);
     size_ = size;
+  }
+
+  /// Room for so many elements.
+  void reserve(int64_t capacity) {
+    if (capacity > capacity_) move_to(capacity);
   }
 
   /// The elements as an immutable array; the buffer is empty then.
   Array<T> take() {
+    if (is_large(capacity_) && size_ < capacity_ / 2) move_to(std::max<int64_t>(size_, 1));
     const int64_t size = std::exchange(size_, 0);
     capacity_ = 0;
-    std::shared_ptr<T> owner(data_.release(), Free{});
+    std::shared_ptr<T> owner(std::move(data_));
     const T* data = owner.get();
     return Array<T>(std::move(owner), data, size);
   }
@@ -72,32 +77,33 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(T* data) const { std::free(data); }
+    bool reused = false;
+    void operator()(T* data) const { reused ? free_reused(data) : std::free(data); }
   };
 
-  void reserve(int64_t wanted) {
+  /// Of which the system's allocator takes the pages from the system each time.
+  static bool is_large(int64_t capacity) {
+    constexpr int64_t kLarge = int64_t{1} << 16;
+    return capacity * static_cast<int64_t>(sizeof(T)) >= kLarge;
+  }
+
+  void grow(int64_t wanted) {
     constexpr int64_t kLargest = (int64_t{1} << 40) / static_cast<int64_t>(sizeof(T));
     JOINSUM_USER_CHECK(wanted <= kLargest, "kernel: the result does not fit: elements=", wanted, ", largest=", kLargest,
                        "; use sorted_list or hash levels");
-    const int64_t capacity = std::max({wanted, 2 * capacity_, int64_t{8}});
-    void* grown = std::realloc(data_.get(), static_cast<size_t>(capacity) * sizeof(T));
-    JOINSUM_USER_CHECK(grown != nullptr, "kernel: no memory for the result: elements of one of its arrays=", wanted,
-                       "; aggregate over an index, or give operands with fewer entries");
-    static_cast<void>(data_.release());
-    data_.reset(static_cast<T*>(grown));
-    capacity_ = capacity;
-    prefer_huge_pages(grown, static_cast<size_t>(capacity) * sizeof(T));
+    move_to(std::max({wanted, 2 * capacity_, int64_t{8}}));
   }
 
-  /// Fewer page faults where large arrays are written first; numpy does the same from 4 MiB.
-  static void prefer_huge_pages(void* data, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-    constexpr uintptr_t kPage = 4096, kLarge = uintptr_t{1} << 22;
-    if (bytes < kLarge) return;
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
-    static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
-#endif
+  void move_to(int64_t capacity) {
+    const size_t bytes = static_cast<size_t>(capacity) * sizeof(T);
+    void* memory = is_large(capacity) ? allocate_reused(bytes) : nullptr;
+    const bool reused = memory != nullptr;
+    if (!reused) memory = std::malloc(bytes);
+    JOINSUM_USER_CHECK(memory != nullptr, "kernel: no memory for the result: elements of one of its arrays=", capacity,
+                       "; aggregate over an index, or give operands with fewer entries");
+    if (size_ > 0) std::memcpy(memory, data_.get(), static_cast<size_t>(size_) * sizeof(T));
+    data_ = std::unique_ptr<T, Free>(static_cast<T*>(memory), Free{reused});
+    capacity_ = capacity;
   }
 
   std::unique_ptr<T, Free> data_;

@@ -37,6 +37,10 @@ Column<T> combined(Operator op, const Column<T>& a, const Column<T>& b, T* out, 
 template <class T>
 Column<T> mapped(Operator op, const Column<T>& a, T* out, int64_t count) {
   if (a.is_scalar()) return {nullptr, apply(op, a.value)};
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Operator::kExp) return operators::exponentials(a.data, count, out), Column<T>{out, T{}};
+    if (op == Operator::kSigmoid) return operators::sigmoids(a.data, count, out), Column<T>{out, T{}};
+  }
   with_operator(op, [&](auto constant) {
     constexpr Operator kOp = decltype(constant)::value;
     for (int64_t i = 0; i < count; ++i) out[i] = apply(kOp, a.data[i]);

@@ -8,6 +8,7 @@
 
 #include "sparse/kernels/compilation/compiler.h"
 #include "sparse/kernels/expectations.h"
+#include "sparse/kernels/prepared.h"
 #include "sparse/kernels/run.h"
 #include "sparse/kernels/temporary_folder.h"
 
@@ -35,9 +36,12 @@ std::vector<GeneratedFunction> compiled(const std::vector<Case>& cases) {
 TEST(Generate, ACompiledKernelIsTheInterpretedOneAndTheBruteForce) {
   RandomKernels random(77);
   std::vector<Case> cases;
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 160; ++i) {
     const DType dtype = element_types()[i % 6];
-    cases.push_back(i % 10 == 0 ? random.draw_long(dtype) : random.draw(dtype));
+    cases.push_back(i % 10 == 0  ? random.draw_long(dtype)
+                    : i % 4 == 1 ? random.draw_single(dtype)
+                                 : random.draw(dtype));
+    if (i % 2 == 1) cases.back().kernel = with_single_loops(cases.back().kernel, cases.back().arguments());
   }
   const std::vector<GeneratedFunction> functions = compiled(cases);
   for (size_t i = 0; i < cases.size(); ++i) {

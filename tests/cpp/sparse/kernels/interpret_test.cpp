@@ -1,6 +1,7 @@
 #include "sparse/kernels/interpret.h"
 
 #include <array>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -18,8 +19,9 @@ class EachDType : public ::testing::TestWithParam<DType> {};
 TEST_P(EachDType, ARandomKernelIsTheBruteForceOverAllCoordinates) {
   RandomKernels random(20240917 + static_cast<uint64_t>(GetParam()));
   for (int round = 0; round < 1500; ++round) {
-    const Case drawn = random.draw(GetParam());
+    Case drawn = random.draw(GetParam());
     check(drawn.kernel);
+    if (round % 2 == 1) drawn.kernel = with_single_loops(drawn.kernel, drawn.arguments());
     InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 1};
     // Every other workspace is a hash table.
     if (random.below(2) == 0) options.largest_array = 0;
@@ -43,9 +45,10 @@ TEST_P(EachDType, LoopsThatOneOperandWalksAloneAreMerged) {
   RandomKernels random(808 + static_cast<uint64_t>(GetParam()));
   int merged = 0;
   for (int round = 0; round < 1500; ++round) {
-    const Case drawn = random.draw_listed(GetParam());
+    Case drawn = random.draw_listed(GetParam());
     check(drawn.kernel);
     const KernelArguments arguments = drawn.arguments();
+    if (round % 2 == 1) drawn.kernel = with_single_loops(drawn.kernel, arguments);
     merged += prepared(drawn.kernel, arguments).nest.innermost + 1 < std::ssize(drawn.extents);
     InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 1};
     if (random.below(2) == 0) options.largest_array = 0;
@@ -53,6 +56,30 @@ TEST_P(EachDType, LoopsThatOneOperandWalksAloneAreMerged) {
     if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
   }
   EXPECT_GT(merged, 300);
+}
+
+TEST_P(EachDType, LoopsOfOneVisitLeaveElementsInOrder) {
+  RandomKernels random(31 + static_cast<uint64_t>(GetParam()));
+  std::map<ResultWay, int> ways;
+  int appended = 0, merged = 0;
+  for (int round = 0; round < 1500; ++round) {
+    Case drawn = random.draw_single(GetParam());
+    check(drawn.kernel);
+    const ResultWay before = way_of(drawn.kernel);
+    drawn.kernel = with_single_loops(drawn.kernel, drawn.arguments());
+    const Prepared run = prepared(drawn.kernel, drawn.arguments());
+    if (before == ResultWay::kWorkspace) ++ways[run.way];
+    appended += run.appends;
+    merged += run.appends && run.nest.innermost + 1 < std::ssize(drawn.extents);
+    InterpreterOptions options{.threads = 1 + round % 3, .entries = round % 2 * 100, .range_entries = 1};
+    if (random.below(2) == 0) options.largest_array = 0;
+    expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+  }
+  EXPECT_GT(ways[ResultWay::kInOrder], 100);
+  EXPECT_GT(ways[ResultWay::kWorkspace], 100);
+  EXPECT_GT(appended, 100);
+  EXPECT_GT(merged, 30);
 }
 
 INSTANTIATE_TEST_SUITE_P(Interpret, EachDType, ::testing::ValuesIn(element_types()),

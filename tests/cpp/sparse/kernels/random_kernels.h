@@ -86,6 +86,49 @@ class RandomKernels {
     return out;
   }
 
+  /// One whose first loops walk lists of one entry each, of which some are not the result's.
+  Case draw_single(DType dtype) {
+    Case out{.dtype = dtype};
+    const int64_t loops = 3 + below(3);
+    for (int64_t loop = 0; loop < loops; ++loop) out.extents.push_back(2 + below(6));
+    out.kernel.loops.resize(loops);
+    const int64_t singles = 2 + below(loops - 1);
+    const int64_t shared = below(singles);
+    for (const int64_t first : {int64_t{0}, shared}) {
+      Operand lists;
+      Dims shape;
+      for (int64_t loop = first; loop < (first == 0 && out.tensors.empty() ? singles : loops); ++loop) {
+        lists.loops.push_back(loop);
+        lists.formats.push_back(below(4) == 0 ? LevelFormat::kHash : LevelFormat::kSortedList);
+        shape.push_back(out.extents[loop]);
+      }
+      // Of the first operand one for each coordinate of the first level, of the other one for each of the last but one.
+      std::vector<std::pair<Dims, double>> elements;
+      std::set<Dims> begun;
+      for (const Key& key : keys_of(Box::below(shape))) {
+        const auto above = Dims(key.begin(), out.tensors.empty() ? key.begin() + 1 : key.end() - 1);
+        if (below(2) == 0 && begun.insert(above).second) elements.emplace_back(key, draw_number(dtype));
+      }
+      out.tensors.push_back(from_coordinates(coordinates_of(shape, dtype, elements), all_dims(std::ssize(shape)),
+                                             lists.formats, lists.fill));
+      out.kernel.operands.push_back(lists);
+    }
+    out.kernel.body = {{.kind = BodyNode::Kind::kOperand, .operand = 0},
+                       {.kind = BodyNode::Kind::kOperand, .operand = 1},
+                       {.kind = BodyNode::Kind::kMap, .op = Operator::kMultiply, .children = {0, 1}}};
+    derive(out.kernel);
+    draw_walkers(out.kernel);
+    for (int64_t loop = 0; loop < loops; ++loop) walk_alone(out.kernel, out.kernel.loops[loop], loop < singles ? 0 : 1);
+    for (int64_t loop = 0; loop < loops; ++loop) {
+      if (loop > 0 && below(2) == 0) continue;
+      out.kernel.output.push_back(loop);
+      out.kernel.formats.push_back(static_cast<LevelFormat>(below(4)));
+    }
+    if (below(4) == 0) std::swap(out.kernel.output.front(), out.kernel.output.back());
+    out.kernel.aggregate = draw_aggregate(out);
+    return out;
+  }
+
   int64_t below(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
 
  private:

@@ -40,6 +40,23 @@ TEST(LoopOrder, UnitesOperandsThatDoNotAnnihilate) {
   EXPECT_EQ(order_of(over, {"i", "j"}).iterations, (std::vector<double>{3, 3}));
 }
 
+TEST(LoopOrder, KeepsTheOrderOfTheOutputBelowLoopsOfOneVisit) {
+  // Line items i of a part p, with one supplier s each, and all other line items of that part.
+  std::mt19937 random(3);
+  std::uniform_int_distribution<int64_t> part(0, 199), supplier(0, 49);
+  std::vector<Dims> items;
+  for (int64_t i = 0; i < 20'000; ++i) items.push_back({i, part(random), supplier(random)});
+  const InputTensor of_items = entries({20'000, 200, 50}, items), vector = entries({50}, {{1}, {2}, {3}});
+  const Program over =
+      program_of({{"L", of_items}, {"V", vector}},
+                 sum("pst", times({in("L", "ips"), in("L", "kpt"), plus({in("V", "s"), in("V", "t")})})), "ik");
+  const ProgramPlan planned = plan(over, {});
+  const PhysicalQuery& query = planned.queries.front().physical.back();
+  std::string loops;
+  for (const int64_t loop : query.loops) loops += planned.queries.front().logical.space.names[loop];
+  EXPECT_LT(loops.find('k'), loops.find('t')) << loops;
+}
+
 TEST(LoopOrder, RefusesLoopsThatAreMissing) {
   const Program over = program_of({{"A", entries({4, 4}, {{0, 1}})}}, sum("j", in("A", "ij")), "i");
   EXPECT_THROW(order_of(over, {"i"}), PlanError);
