@@ -1,4 +1,4 @@
-"""Counting labelled subgraphs of real graphs, as in section 8.2 of Galley: joinsum beside DuckDB.
+"""Counting labelled subgraphs of real graphs, as in section 8.2 of Galley: joinsum beside DuckDB and GraphBLAS.
 
 A query is a pattern of up to eight vertices with labels, which occurs in the graph; the number of its homomorphisms is
 a sum of products of the adjacency matrix and a vector for each label. Of the eight families cliques have at most five
@@ -15,9 +15,13 @@ vertices, and flowers, two triangles that share a vertex, have five.
 | joinsum, cold | the same once, in a process and with a folder of its own: no kernel is compiled or cached before |
 | duckdb | one SQL query that joins a table of edges for each edge with a table of vertices for each vertex |
 | duckdb, joinsum's plan | the queries of joinsum's logical plan, a temporary table for each |
+| graphblas | products of matrices and vectors by hand (sparse_subgraphs_graphblas.py), of patterns that need no more |
 
-All counts are compared. Seconds are medians of `--turns` turns, contenders in turn. DuckDB is stopped after 60 seconds,
-which then count, and does not run that query again.
+All counts are compared. Seconds are medians of `--turns` turns, contenders in turn; conversions to a contender's format
+do not count. joinsum and GraphBLAS count once more right before they are timed: after another contender a query of less
+than a millisecond takes two to four times as long. DuckDB is stopped after 60 seconds, which then count, and does not
+run that query again. GraphBLAS takes part where it is installed (`pip install python-graphblas
+"suitesparse-graphblas<10.1"`), without a figure for cliques and other patterns of a treewidth above two.
 
     python benchmarks/sparse_subgraphs.py [--graphs NAME,...] [--queries N] [--turns N] [--seed N] [--json FILE]
 """
@@ -44,6 +48,7 @@ import duckdb
 import torch
 from joinsum import SparseTensor
 from joinsum.sparse import Program
+from sparse_subgraphs_graphblas import INSTALLED, Elimination, LabelledGraph, eliminable
 
 DATA = Path(__file__).parent.parent / "data"
 FAMILIES = ("chain", "star", "tree", "cycle", "clique", "petal", "flower", "graph")
@@ -77,7 +82,7 @@ def of_packages() -> tuple[dict[int, str], Edges]:
 
 
 class DataGraph:
-    """Neighbours and labels of the vertices, as both contenders read them."""
+    """Neighbours and labels of the vertices, as all contenders read them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -108,6 +113,8 @@ class DataGraph:
             self.database.execute(
                 f"CREATE TABLE L{label} AS SELECT unnest($1)::BIGINT AS c0, 1.0::DOUBLE AS v", [vertices]
             )
+        named = {f"L{label}": vertices for label, vertices in by_label.items()}
+        self.matrices = LabelledGraph(pairs, size, named, torch.get_num_threads()) if INSTALLED else None
 
 
 def pattern(family: str, size: int, draw: random.Random) -> tuple[int, Edges]:
@@ -145,7 +152,7 @@ def embedding(graph: DataGraph, size: int, edges: Edges, draw: random.Random) ->
 
 
 class Query:
-    """A pattern with labels, as both contenders ask it."""
+    """A pattern with labels, as all contenders ask it."""
 
     def __init__(self, graph: DataGraph, family: str, draw: random.Random) -> None:
         self.graph, self.family = graph, family
@@ -237,6 +244,18 @@ def by_logical_plan(query: Query, logical: list[dict[str, Any]]) -> float | None
     return interrupted(database, run)
 
 
+def contenders(query: Query, logical: list[dict[str, Any]]) -> dict[str, Callable[[], float | None]]:
+    """The others than joinsum, as rows name them."""
+    found: dict[str, Callable[[], float | None]] = {
+        "duckdb": lambda: by_duckdb(query),
+        "logical": lambda: by_logical_plan(query, logical),
+    }
+    matrices = query.graph.matrices
+    if matrices is not None and eliminable(query.edges):
+        found["graphblas"] = lambda: Elimination(matrices, query.labels, query.edges).count()
+    return found
+
+
 def timed(call: Any) -> tuple[Any, float]:
     start = time.perf_counter()
     value = call()
@@ -271,20 +290,19 @@ def measure(query: Query, turns: int, cache: Path) -> dict[str, Any]:
     first = cold(query)
     count = first.pop("count")
     plan = Program(query.data()).plan()
-    plan.run(cache=cache)
-    others: dict[str, Callable[[], float | None]] = {
-        "duckdb": lambda: by_duckdb(query),
-        "logical": lambda: by_logical_plan(query, plan.logical),
-    }
+    others = contenders(query, plan.logical)
     seconds: dict[str, list[float]] = defaultdict(list)
     stopped: set[str] = set()
     for _ in range(turns):
+        plan.run(cache=cache)
         fresh, planned = timed(Program(query.data()).plan)
         value, ran = timed(lambda: fresh.run(cache=cache)["count"].item())  # noqa: B023
         seconds["planning"].append(planned)
         seconds["joinsum"].append(planned + ran)
         counts = {"joinsum": value}
         for name in others.keys() - stopped:
+            if name == "graphblas":  # like joinsum above, with its data in the processor's caches
+                others[name]()
             counts[name], took = timed(others[name])
             seconds[name].append(took)
             if counts[name] is None:
@@ -303,6 +321,12 @@ def measure(query: Query, turns: int, cache: Path) -> dict[str, Any]:
     }
 
 
+def of_graphblas(rows: list[dict[str, Any]]) -> str:
+    """The median and the least ratio, and of how many queries; nothing where it applies to none."""
+    ratios = [row["graphblas"] / row["joinsum"] for row in rows if "graphblas" in row]
+    return f"{median(ratios):.2f}, {min(ratios):.2f}, {len(ratios)}" if ratios else ""
+
+
 COLUMNS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
     "queries": lambda rows: str(len(rows)),
     "planning": lambda rows: f"{1e3 * median(row['planning'] for row in rows):.1f} ms",
@@ -317,6 +341,7 @@ COLUMNS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
     "DuckDB / cold": lambda rows: f"{median(row['duckdb'] / row['cold'] for row in rows):.1f}",
     "slowest query": lambda rows: f"{max(max(row['joinsum'], row['cold']) for row in rows):.2f} s",
     "DuckDB stopped": lambda rows: str(sum("duckdb" in row["stopped"] for row in rows)),
+    "GraphBLAS / warm: median, least, queries": of_graphblas,
 }
 
 

@@ -66,7 +66,10 @@ def test_a_query_counts_what_loops_and_sql_count(packages: sparse_subgraphs.Data
     _, a, b, c, d = labels
     wanted = sum(triangles(v, a, b) * triangles(v, c, d) for v in named[labels[0]])
     assert wanted > 0
-    assert Program(query.data()).run()["count"].item() == wanted
+    plan = Program(query.data()).plan()
+    assert plan.run()["count"].item() == wanted
+    for name, count in sparse_subgraphs.contenders(query, plan.logical).items():
+        assert count() == wanted, name
 
 
 def subgraph_row(**changes: Any) -> dict[str, Any]:
@@ -88,6 +91,14 @@ def test_subgraphs_are_reported_with_compiling_the_logical_plan_and_the_slowest_
     assert whole["DuckDB stopped"] == "1"
     assert whole["DuckDB / warm: median, least"] == "10.0, 5.0"
     assert cells(sparse_subgraphs.report(rows), "yeast, star")["slowest query"] == "0.02 s"
+
+
+def test_subgraphs_are_reported_with_graphblas_for_the_queries_that_it_counts() -> None:
+    rows = [subgraph_row(graphblas=0.001), subgraph_row(graphblas=0.003), subgraph_row(family="clique")]
+    table = sparse_subgraphs.report(rows)
+    column = "GraphBLAS / warm: median, least, queries"
+    assert cells(table, "yeast")[column] == "1.00, 0.50, 2"
+    assert cells(table, "yeast, clique")[column] == ""
 
 
 def test_joins_are_reported_with_compiling_apart() -> None:
