@@ -57,7 +57,7 @@ std::pair<char*, size_t> pages_in(char* begin, size_t bytes) {
 
 }  // namespace
 
-std::shared_ptr<Arena> Arena::make() { return std::shared_ptr<Arena>(new Arena); }
+std::shared_ptr<Arena> Arena::make(bool huge_pages) { return std::shared_ptr<Arena>(new Arena(huge_pages)); }
 
 Arena::~Arena() {
   if (begin_ == nullptr) return;
@@ -78,6 +78,9 @@ bool Arena::reserve() {
     bytes = rounded_up(bytes, page_bytes());
     void* const memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) continue;
+#ifdef MADV_HUGEPAGE
+    if (huge_pages_) static_cast<void>(madvise(memory, bytes, MADV_HUGEPAGE));
+#endif
     begin_ = top_ = static_cast<char*>(memory);
     end_ = begin_ + bytes;
     addresses().add(begin_, end_, this);

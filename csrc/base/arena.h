@@ -16,7 +16,9 @@ namespace joinsum {
 /// chunks are joined; the range grows only where nothing fits. Small memory is cached by its size. Thread-safe.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  static std::shared_ptr<Arena> make();
+  /// With `huge_pages` the system is asked for these, of which there are fewer to clear and map where memory is written
+  /// first.
+  static std::shared_ptr<Arena> make(bool huge_pages = false);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -40,7 +42,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   static constexpr size_t kSmall = size_t{1} << 14;
 
  private:
-  Arena() = default;
+  explicit Arena(bool huge_pages) : huge_pages_(huge_pages) {}
   struct Chunk {
     size_t bytes;
     size_t returned;  ///< to the system, of these
@@ -53,6 +55,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void add_free(char* begin, Chunk chunk);
   Chunks::iterator remove_free(Chunks::iterator chunk);
 
+  const bool huge_pages_;
   mutable std::mutex mutex_;
   char* begin_ = nullptr;  ///< of the addresses; up to `top_` they have memory
   char* top_ = nullptr;

@@ -7,7 +7,7 @@ namespace {
 
 /// Outlives all arrays, which may be freed when the program ends.
 Arena& arena() {
-  static auto& all = *new std::shared_ptr<Arena>(Arena::make());
+  static auto& all = *new std::shared_ptr<Arena>(Arena::make(/*huge_pages=*/true));
   return *all;
 }
 

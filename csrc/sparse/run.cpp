@@ -207,9 +207,8 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
   const std::string& name = physical.accesses.front().tensor;
   const auto found = results.find(name);
   const TensorPtr read = found == results.end() ? input(name, given) : found->second;
-  std::vector<LevelFormat> formats;
-  for (const Level& level : read->levels) formats.push_back(level.format);
-  if (formats != physical.formats || read->axes != identity(read->shape.size())) return nullptr;
+  const std::vector<int64_t> axes = identity(read->shape.size());
+  if (!tensor::same_entries(*read, axes, physical.formats)) return nullptr;
   const int64_t count = read->values.count();
   const Tensor values{.shape = {count},
                       .axes = {0},
@@ -218,7 +217,7 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
                       .fill = read->fill};
   RunOptions each = options;
   each.iterations = static_cast<double>(count);
-  Tensor result = *read;
+  Tensor result = reformatted(*read, axes, physical.formats);
   result.values =
       run_kernel(logical.name, kernel_of_values(logical, program_.dtype()), {{&values}, {count}}, std::move(each))
           .values;

@@ -70,7 +70,7 @@ class Prices {
   /// What `loop` costs below the `outer` ones.
   double of(IndexSet outer, int64_t loop) {
     if (!by_.written) return iterations_.of(outer | only(loop));
-    const double walked = iterations_.walked(accesses_, outer, loop);
+    const double walked = walked_by_leader(outer, loop);
     const double written = is_dense_result_ ? again(outer, loop) : out_of_order(outer, loop);
     if ((outer | only(loop)) != loops_) return walked + written;
     if (contains(output_, loop) && by_.written->back() != loop) return kAcrossResult * walked + written;
@@ -87,12 +87,37 @@ class Prices {
   }
 
  private:
+  /// Iterations of the innermost of these loops: the geometric mean of their bound, which is far above them where
+  /// entries are many below few coordinates alone, and of their number for entries that lie evenly, which is far below
+  /// them where that is so for all operands.
+  double expected(IndexSet loops) {
+    const auto [found, is_new] = expected_.emplace(loops, 0);
+    if (!is_new) return found->second;
+    double evenly = extent_of(loops, terms_.space());
+    for (const Access& access : accesses_) {
+      const IndexSet own = access.term->free & loops;
+      if (!access.leads || own == 0) continue;
+      evenly *= std::min(1.0, terms_.estimate(access.term) / extent_of(own, terms_.space()));
+    }
+    const double bound = iterations_.of(loops);
+    found->second = std::sqrt(bound * std::min(bound, evenly));
+    return found->second;
+  }
+
+  /// Entries that the leader walks, also where the others have none of them.
+  double walked_by_leader(IndexSet outer, int64_t loop) {
+    const double common = expected(outer | only(loop));
+    const int64_t first = iterations_.leader(accesses_, outer, loop);
+    if (first < 0) return common;
+    return std::max(common, expected(outer) * iterations_.per_outer(accesses_[first].term, outer, loop));
+  }
+
   /// What it costs that each iteration of a loop that is not the output's visits much of a dense result again.
   double again(IndexSet outer, int64_t loop) {
     if (contains(output_, loop)) return 0;
     const IndexSet here = outer | only(loop);
-    const double visits = iterations_.of(here | output_);
-    return visits <= kMostInCache * iterations_.of(here) ? 0 : kFromMemory * visits;
+    const double visits = expected(here | output_);
+    return visits <= kMostInCache * expected(here) ? 0 : kFromMemory * visits;
   }
 
   /// What it costs that the loops above one of the output's are not the output's indices before it.
@@ -105,7 +130,7 @@ class Prices {
     if (!contains(output_, loop)) return 0;
     // Loops between that visit one coordinate leave it in order.
     if ((before & ~outer) == 0 && iterations_.of(outer) <= iterations_.of(before)) return 0;
-    return (before == 0 ? kScattered : kScatteredInFiber) * iterations_.of(outer | output_);
+    return (before == 0 ? kScattered : kScatteredInFiber) * expected(outer | output_);
   }
 
   /// Whether what visits a loop stores most of its range.
@@ -127,6 +152,7 @@ class Prices {
   IndexSet output_ = 0;
   bool is_dense_result_ = true;
   std::map<uint64_t, double> of_transposed_;
+  std::map<IndexSet, double> expected_;
 };
 
 struct Partial {
@@ -201,12 +227,6 @@ int64_t Iterations::leader(const std::vector<Access>& accesses, IndexSet outer, 
     fewest = entries;
   }
   return leader;
-}
-
-double Iterations::walked(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) {
-  const double common = of(outer | only(loop));
-  const int64_t first = leader(accesses, outer, loop);
-  return first < 0 ? common : std::max(common, of(outer) * per_outer(accesses[first].term, outer, loop));
 }
 
 /// Null for what has none of the loops.

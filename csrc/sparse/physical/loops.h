@@ -53,8 +53,6 @@ class Iterations {
   double per_outer(const TermPtr& operand, IndexSet outer, int64_t loop) const;
   /// Which access leads `loop` below the `outer` ones: the one with the fewest entries there; -1 of none.
   int64_t leader(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) const;
-  /// Entries that the leader walks, also where the others have none of them: `of` counts those that all have.
-  double walked(const std::vector<Access>& accesses, IndexSet outer, int64_t loop);
 
  private:
   StatisticsPtr restricted(const TermPtr& term, IndexSet loops) const;
@@ -76,8 +74,9 @@ struct LoopOrder {
 /// What loops cost.
 struct LoopCost {
   /// The order of the result's levels, for about the time that loops take: each visits what its leader walks, and the
-  /// innermost one is fast along dense operands and slow across the result's. Without it, the entries that all operands
-  /// have, of each loop.
+  /// innermost one is fast along dense operands and slow across the result's. Entries that all operands have are then
+  /// taken to be between their bound and what they are where entries lie evenly. Without it, the bound of those, of each
+  /// loop.
   std::optional<std::vector<int64_t>> written = {};
 };
 

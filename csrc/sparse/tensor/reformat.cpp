@@ -8,14 +8,6 @@
 namespace joinsum::sparse::tensor {
 namespace {
 
-/// Whether the formats differ at most in whether a list has a hash table, so that all entries stay where they are.
-bool same_entries(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<LevelFormat>& formats) {
-  return axes == tensor.axes &&
-         std::equal(formats.begin(), formats.end(), tensor.levels.begin(), [](LevelFormat format, const Level& level) {
-           return format == level.format || (lists_coordinates(format) && lists_coordinates(level.format));
-         });
-}
-
 Level as_list(Level level) {
   level.format = LevelFormat::kSortedList;
   level.table = nullptr;
@@ -88,6 +80,13 @@ void fill_first_level(Tensor& tensor, int64_t largest) {
 }
 
 }  // namespace
+
+bool same_entries(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<LevelFormat>& formats) {
+  return axes == tensor.axes &&
+         std::equal(formats.begin(), formats.end(), tensor.levels.begin(), [](LevelFormat format, const Level& level) {
+           return format == level.format || (lists_coordinates(format) && lists_coordinates(level.format));
+         });
+}
 
 Tensor reformatted(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<LevelFormat>& formats,
                    int64_t largest) {

@@ -158,6 +158,9 @@ Tensor from_coordinates(const Coordinates& coordinates, const std::vector<int64_
 /// The stored elements in the order of the axes' numbers (row-major), those that equal the fill left out on demand.
 Coordinates to_coordinates(const Tensor& tensor, bool without_fill = false);
 
+/// Whether the formats differ at most in whether a list has a hash table, so that all entries stay where they are.
+bool same_entries(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<LevelFormat>& formats);
+
 /// The tensor in other levels; the same object's arrays where nothing changes. Elements of a dense last level that
 /// equal the fill are left out, those of other levels stay. Raises as `from_coordinates` for sizes that do not fit.
 Tensor reformatted(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<LevelFormat>& formats,
