@@ -601,8 +601,8 @@ def cases(scale: float, self_scale: float, only: set[str]) -> Iterator[tuple[str
 
 
 @click.command(help=__doc__)
-@click.option("--scale", default=0.05, show_default=True, help="Scale factor of the star join.")
-@click.option("--self-scale", default=0.005, show_default=True, help="That of the self join, of 31 pairs a line item.")
+@click.option("--scale", default=0.25, show_default=True, help="Scale factor of the star join; the paper's is 0.25.")
+@click.option("--self-scale", default=0.02, show_default=True, help="That of the self join, of 31 pairs a line item.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--threads", default="2", show_default=True)
 @click.option("--only", default="", help="Joins and workloads, separated by commas.")

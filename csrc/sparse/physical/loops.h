@@ -75,8 +75,8 @@ struct LoopOrder {
 struct LoopCost {
   /// The order of the result's levels, for about the time that loops take: each visits what its leader walks, and the
   /// innermost one is fast along dense operands and slow across the result's. Entries that all operands have are then
-  /// taken to be between their bound and what they are where entries lie evenly. Without it, the bound of those, of each
-  /// loop.
+  /// taken to be between their bound and what they are where entries lie evenly. Without it, the bound of those, of
+  /// each loop.
   std::optional<std::vector<int64_t>> written = {};
 };
 

@@ -35,6 +35,24 @@ TEST(Runner, MapsTheValuesOfAResultInItsLevels) {
   EXPECT_DOUBLE_EQ(elements.values.as<double>()[0], std::exp(2.0));
 }
 
+TEST(Runner, MapsTheValuesOfHashTablesInLists) {
+  const Program over = product_below(Operator::kExp);
+  const ProgramPlan before = plan(over, {});
+  const std::vector<LogicalQuery>& queries = before.queries.front().logical.queries;
+  for (const auto& [first, second] : {std::pair(LevelFormat::kHash, LevelFormat::kSortedList),
+                                      std::pair(LevelFormat::kSortedList, LevelFormat::kHash)}) {
+    PlanOptions options;
+    options.physical.formats = {{queries[0].name, {LevelFormat::kDense, first}},
+                                {queries[1].name, {LevelFormat::kDense, second}}};
+    const ProgramPlan planned = plan(over, options);
+    const TensorPtr result = result_of(over, planned);
+    EXPECT_EQ(result->levels[1].format, second);
+    tensor::check(*result);
+    EXPECT_EQ(to_coordinates(*result, true).count(), 2);
+    EXPECT_DOUBLE_EQ(result->values.as<double>()[1], std::exp(2.0));
+  }
+}
+
 TEST(Runner, GivesTheResultsOfAllQueriesOnDemand) {
   const Program over = product_below(Operator::kNegate);
   const ProgramPlan planned = plan(over, {});

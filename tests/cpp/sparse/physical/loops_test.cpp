@@ -57,6 +57,29 @@ TEST(LoopOrder, KeepsTheOrderOfTheOutputBelowLoopsOfOneVisit) {
   EXPECT_LT(loops.find('k'), loops.find('t')) << loops;
 }
 
+TEST(LoopOrder, OfACycleGoesAlongEdgesThoughHubsMayLeadAnywhere) {
+  // A graph with a hub: by its degree each path of two edges may have as many ends, so that all pairs of ends look
+  // cheap.
+  std::mt19937 random(4);
+  std::uniform_int_distribution<int64_t> vertex(0, 1999);
+  std::vector<Dims> edges;
+  for (int64_t v = 1; v < 600; ++v) edges.insert(edges.end(), {{0, v}, {v, 0}});
+  for (int i = 0; i < 6000; ++i) {
+    const int64_t a = vertex(random), b = vertex(random);
+    edges.insert(edges.end(), {{a, b}, {b, a}});
+  }
+  std::ranges::sort(edges);
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  std::vector<Dims> some;
+  for (int64_t v = 0; v < 2000; v += 3) some.push_back({v});
+  const InputTensor label = entries({2000}, some);
+  const Program over = program_of({{"E", entries({2000, 2000}, edges)}, {"A", label}},
+                                  sum("b", times({in("E", "ab"), in("E", "bc"), in("A", "a"), in("A", "c")})), "ac");
+  const ProgramPlan planned = plan(over, {});
+  const PhysicalQuery& query = planned.queries.front().physical.back();
+  EXPECT_EQ(planned.queries.front().logical.space.names[query.loops[1]], "b");
+}
+
 TEST(LoopOrder, RefusesLoopsThatAreMissing) {
   const Program over = program_of({{"A", entries({4, 4}, {{0, 1}})}}, sum("j", in("A", "ij")), "i");
   EXPECT_THROW(order_of(over, {"i"}), PlanError);
