@@ -35,12 +35,19 @@ class Execution {
  private:
   int64_t ranges() const { return std::ssize(cuts_) - 1; }
   bool partial() const { return !run_.outermost_is_output; }
+  /// Whether ranges of the outermost loop are ranges of the elements of a dense result.
+  bool has_dense_rows() const {
+    const std::vector<int64_t>& output = run_.kernel->output;
+    return run_.way == ResultWay::kDense && !output.empty() && output.front() == 0;
+  }
 
   /// Ranges of an outermost loop of the output may depend on the number of threads, as no element is in two of them.
   std::vector<int64_t> cuts() const {
     constexpr int64_t kRangesOfThread = 8;
+    constexpr int64_t kInCache = 1 << 16;  // elements
     const int64_t extent = run_.nest.loops[0].extent;
     int64_t count = options_.threads <= 1 ? 1 : kRangesOfThread * options_.threads;
+    if (options_.threads <= 1 && has_dense_rows()) count = std::min(extent, run_.workspace_size / kInCache);
     if (run_.way == ResultWay::kWorkspace && run_.prefix == 0) count = std::max(1, options_.threads);
     if (partial()) count = partial_ranges();
     if (count <= 1) return extent > 0 ? std::vector<int64_t>{0, extent} : std::vector<int64_t>{0};
@@ -71,11 +78,19 @@ class Execution {
 
   Tensor dense() {
     const int64_t own = partial() ? std::max<int64_t>(1, ranges()) : 1;
+    // Elements that a range begins itself are still in the cache when they are reduced.
+    const bool by_rows = has_dense_rows();
+    const int64_t row = run_.nest.loops[0].stride;
     std::vector<DenseElements<T>> parts(own);
     parts[0] = DenseElements<T>(run_.workspace_size, typed_);
+    if (!by_rows) parts[0].begin(0, run_.workspace_size, typed_);
     nest::run_tasks(options_.threads, ranges(), [&](int thread, int64_t range) {
       DenseElements<T>& part = parts[partial() ? range : 0];
-      if (partial() && range > 0) part = DenseElements<T>(run_.workspace_size, typed_);
+      if (partial() && range > 0) {
+        part = DenseElements<T>(run_.workspace_size, typed_);
+        part.begin(0, run_.workspace_size, typed_);
+      }
+      if (by_rows) part.begin(cuts_[range] * row, cuts_[range + 1] * row, typed_);
       worker(thread).run_range({.dense = &part}, cuts_[range], cuts_[range + 1]);
     });
     DenseElements<T>& all = parts[0];

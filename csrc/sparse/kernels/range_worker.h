@@ -43,9 +43,16 @@ struct DenseElements {
   nest::Buffer<int64_t> counts;  ///< of visits, where counted
 
   DenseElements() = default;
+  /// Without values.
   DenseElements(int64_t size, const Typed<T>& typed) {
-    values.resize(size, typed.identity);
-    if (typed.counted) counts.resize(size, 0);
+    values.extend(size);
+    if (typed.counted) counts.extend(size);
+  }
+
+  /// Begins the elements in [begin, end).
+  void begin(int64_t begin, int64_t end, const Typed<T>& typed) {
+    std::fill(values.data() + begin, values.data() + end, typed.identity);
+    if (typed.counted) std::fill(counts.data() + begin, counts.data() + end, 0);
   }
 };
 

@@ -150,7 +150,9 @@ void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node
       if (sibling == sum) continue;
       const TermPtr moved = moved_in(terms, *node, sum, sibling, copies);
       if (moved == nullptr) continue;
-      collect_tensors(node->children[sibling], found.emplace_back(terms.replaced(whole, node, moved)).factors);
+      Distributed& step = found.emplace_back(terms.replaced(whole, node, moved));
+      collect_tensors(node->children[sibling], step.factors);
+      step.entries = terms.estimate(node->children[sibling]);
     }
   }
   for (const TermPtr& child : node->children) collect_steps(terms, whole, child, copies, found);
@@ -185,6 +187,8 @@ std::vector<Distributed> distribution_steps(Terms& terms, const TermPtr& term, i
   const TermPtr products = with_products(terms, term, copies);
   collect_steps(terms, products, products, copies, found);
   std::erase_if(found, [&](const Distributed& step) { return inputs_of(step.term) > most_terms; });
+  // Cheap ones first, as a plan's cost bounds the search for the next one's.
+  std::ranges::stable_sort(found, {}, &Distributed::entries);
   for (Distributed& step : found) step.term = terms.renumbered(lifted(terms, step.term));
   return found;
 }

@@ -12,6 +12,7 @@ namespace joinsum::sparse::logical {
 struct Distributed {
   TermPtr term;                        ///< null: there is none
   std::set<std::string> factors = {};  ///< tensors that multiply each summand, where an infinity may be no number
+  double entries = 0;                  ///< about those of what multiplies each summand
 };
 
 /// Every term that one application of distributivity gives, f(a, g(b, c)) → g(f(a, b), f(a, c)), squares counting as

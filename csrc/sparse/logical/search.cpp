@@ -263,7 +263,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   for (bool better = true; better;) {
     better = false;
     const TermPtr start = best.term;
-    for (const auto& [step, factors] : distribution_steps(terms, start, options.most_terms)) {
+    for (const auto& [step, factors, entries] : distribution_steps(terms, start, options.most_terms)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
       if (!cheaper(with_step.cost, best.plan->cost) || !all_finite(factors, options)) continue;
@@ -272,7 +272,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
       better = true;
     }
   }
-  if (const auto [whole, factors] = wholly_distributed(terms, original, options.most_terms); whole != nullptr) {
+  if (const auto [whole, factors, entries] = wholly_distributed(terms, original, options.most_terms); whole != nullptr) {
     QueryPlan plan = planned(whole, best.plan->cost);
     if (cheaper(plan.cost, best.plan->cost) && all_finite(factors, options)) return {whole, std::move(plan)};
   }
