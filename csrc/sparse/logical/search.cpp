@@ -272,7 +272,8 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
       better = true;
     }
   }
-  if (const auto [whole, factors, entries] = wholly_distributed(terms, original, options.most_terms); whole != nullptr) {
+  if (const auto [whole, factors, entries] = wholly_distributed(terms, original, options.most_terms);
+      whole != nullptr) {
     QueryPlan plan = planned(whole, best.plan->cost);
     if (cheaper(plan.cost, best.plan->cost) && all_finite(factors, options)) return {whole, std::move(plan)};
   }
