@@ -34,6 +34,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// Returns pages of free chunks to the system, of the largest first, until at most `most` bytes are cached.
   void shrink_to(int64_t most);
 
+  /// Keep other threads from it in between, as while the process forks.
+  void lock() const { mutex_.lock(); }
+  void unlock() const { mutex_.unlock(); }
+
   /// The arena that has an address; null where none has.
   static std::shared_ptr<Arena> owner_of(const void* memory);
 

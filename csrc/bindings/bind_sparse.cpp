@@ -325,7 +325,6 @@ void bind_programs(py::module_& module) {
                                return out;
                              })
       .def_property_readonly("all_finite", &Program::all_finite)
-      .def("is_finite", &Program::is_finite, py::arg("name"))
       .def_property_readonly("queries", [](const Program& self) {
         std::vector<std::string> names;
         for (const auto& query : self.queries()) names.push_back(query.name);

@@ -56,7 +56,7 @@ ProgramPlan plan(const Program& program, const PlanOptions& options) {
   std::vector<std::string> taken = names_of(program);
   ProgramPlan plan{.options = options, .stored = stored_tensors(program)};
   LogicalOptions logical = options.logical;
-  logical.is_finite = [&](const std::string& name) { return program.is_finite(name); };
+  logical.distribute = logical.distribute && program.all_finite();
   for (size_t i = 0; i < program.queries().size(); ++i) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};

@@ -1109,8 +1109,6 @@ class SparseProgram:
     @property
     def all_finite(self) -> bool:
         """Whether no stored element is an infinity or no number."""
-    def is_finite(self, name: str) -> bool:
-        """The same of one tensor."""
     @property
     def queries(self) -> list[str]: ...
 

@@ -14,11 +14,6 @@ int64_t inputs_of(const TermPtr& term) {
   return count;
 }
 
-void collect_tensors(const TermPtr& term, std::set<std::string>& found) {
-  if (term->is(Kind::kInput)) found.insert(term->tensor);
-  for (const TermPtr& child : term->children) collect_tensors(child, found);
-}
-
 /// Fills at infinity: sums of products may then be no numbers where products of sums are.
 bool all_finite(const TermPtr& term) {
   return std::isfinite(term->fill) && std::ranges::all_of(term->children, all_finite);
@@ -143,16 +138,20 @@ std::vector<size_t> sums_of(const Term& term) {
   return sums;
 }
 
+/// A term after a step, and about how many entries the factor has that moved.
+struct Step {
+  TermPtr term;
+  double entries = 0;
+};
+
 void collect_steps(const Terms& terms, const TermPtr& whole, const TermPtr& node, const Copies& copies,
-                   std::vector<Distributed>& found) {
+                   std::vector<Step>& found) {
   for (const size_t sum : sums_of(*node)) {
     for (size_t sibling = 0; sibling < node->children.size(); ++sibling) {
       if (sibling == sum) continue;
       const TermPtr moved = moved_in(terms, *node, sum, sibling, copies);
       if (moved == nullptr) continue;
-      Distributed& step = found.emplace_back(terms.replaced(whole, node, moved));
-      collect_tensors(node->children[sibling], step.factors);
-      step.entries = terms.estimate(node->children[sibling]);
+      found.push_back({terms.replaced(whole, node, moved), terms.estimate(node->children[sibling])});
     }
   }
   for (const TermPtr& child : node->children) collect_steps(terms, whole, child, copies, found);
@@ -180,28 +179,25 @@ bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
 
 }  // namespace
 
-std::vector<Distributed> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
+std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
   if (!may_be_distributed(term, most_terms)) return {};
-  std::vector<Distributed> found;
+  std::vector<Step> found;
   Copies copies(terms, term);
   const TermPtr products = with_products(terms, term, copies);
   collect_steps(terms, products, products, copies, found);
-  std::erase_if(found, [&](const Distributed& step) { return inputs_of(step.term) > most_terms; });
-  // Cheap ones first, as a plan's cost bounds the search for the next one's.
-  std::ranges::stable_sort(found, {}, &Distributed::entries);
-  for (Distributed& step : found) step.term = terms.renumbered(lifted(terms, step.term));
-  return found;
+  std::erase_if(found, [&](const Step& step) { return inputs_of(step.term) > most_terms; });
+  std::ranges::stable_sort(found, {}, &Step::entries);
+  std::vector<TermPtr> out;
+  for (const Step& step : found) out.push_back(terms.renumbered(lifted(terms, step.term)));
+  return out;
 }
 
-Distributed wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!may_be_distributed(term, most_terms)) return {};
+TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
+  if (!may_be_distributed(term, most_terms)) return nullptr;
   Copies copies(terms, term);
   const TermPtr products = with_products(terms, term, copies);
   const TermPtr out = all_out(terms, products, most_terms, copies);
-  if (out == nullptr || out == products) return {};
-  Distributed found{terms.renumbered(lifted(terms, out))};
-  collect_tensors(term, found.factors);
-  return found;
+  return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));
 }
 
 }  // namespace joinsum::sparse::logical

@@ -237,10 +237,6 @@ struct Planned {
   std::optional<QueryPlan> plan = {};
 };
 
-bool all_finite(const std::set<std::string>& tensors, const LogicalOptions& options) {
-  return !options.is_finite || std::ranges::all_of(tensors, options.is_finite);
-}
-
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
 Planned distributed(Terms& terms, const TermPtr& original, const Query& query, const Names& names,
@@ -263,19 +259,18 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   for (bool better = true; better;) {
     better = false;
     const TermPtr start = best.term;
-    for (const auto& [step, factors, entries] : distribution_steps(terms, start, options.most_terms)) {
+    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
-      if (!cheaper(with_step.cost, best.plan->cost) || !all_finite(factors, options)) continue;
+      if (!cheaper(with_step.cost, best.plan->cost)) continue;
       best = {step, std::move(with_step)};
       space = terms.space();
       better = true;
     }
   }
-  if (const auto [whole, factors, entries] = wholly_distributed(terms, original, options.most_terms);
-      whole != nullptr) {
+  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
     QueryPlan plan = planned(whole, best.plan->cost);
-    if (cheaper(plan.cost, best.plan->cost) && all_finite(factors, options)) return {whole, std::move(plan)};
+    if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan)};
   }
   terms.space() = std::move(space);
   return best;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -18,11 +17,9 @@ struct LogicalOptions {
   LogicalCost cost = {};
   Absorption absorption = Absorption::kAbsorb;
   Search search = Search::kGreedy;
-  bool cover = true;       ///< whether queries may also have factors all of whose indices they have anyway
-  bool whole = false;      ///< whether an aggregate over an expression without one is a single query
-  bool distribute = true;  ///< whether products of sums are also tried as sums of products
-  /// Whether all elements of a tensor, or of an earlier result, are finite numbers; none: they are.
-  std::function<bool(const std::string&)> is_finite = {};
+  bool cover = true;        ///< whether queries may also have factors all of whose indices they have anyway
+  bool whole = false;       ///< whether an aggregate over an expression without one is a single query
+  bool distribute = true;   ///< whether products of sums are also tried as sums of products
   int64_t most_terms = 64;  ///< inputs that an expression may have after that
   /// From which on a greedy search gives up; used within a search of distributions.
   double most_cost = std::numeric_limits<double>::infinity();

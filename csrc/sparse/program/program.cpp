@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "sparse/tensor/by_tensor.h"
 #include "sparse/tensor/elements.h"
 #include "sparse/tensor/fills.h"
 
@@ -237,15 +238,13 @@ void Program::add(Query query) {
   spaces_.push_back(std::move(space));
 }
 
-bool Program::is_finite(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) return all_finite();
-  const std::shared_ptr<const Tensor>& entries = found->second.entries;
-  return entries == nullptr || tensor::all_finite(entries->values);
-}
-
 bool Program::all_finite() const {
-  return std::ranges::all_of(tensors_, [&](const auto& each) { return is_finite(each.first); });
+  static tensor::ByTensor<bool> known;
+  return std::ranges::all_of(tensors_, [](const auto& each) {
+    const std::shared_ptr<const Tensor>& entries = each.second.entries;
+    return entries == nullptr ||
+           known.of(entries, [](const Tensor& tensor) { return tensor::all_finite(tensor.values); });
+  });
 }
 
 const Program::Result& Program::result(const std::string& name) const {

@@ -72,11 +72,9 @@ class Program {
 
   DType dtype() const { return dtype_; }
   const std::map<std::string, int64_t>& index_sizes() const { return index_sizes_; }
-  /// Whether no stored element of any tensor is an infinity or no number: sums of products may else differ from
-  /// products of sums.
+  /// Whether no stored element is an infinity or no number, as a tensor was when this was first asked of it: sums of
+  /// products may else differ from products of sums.
   bool all_finite() const;
-  /// The same of one tensor; of the result of a query, of all tensors.
-  bool is_finite(const std::string& name) const;
   /// The same of which only statistics of the tensors are known.
   Program without_entries() const {
     Program out = *this;

@@ -5,13 +5,13 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <queue>
 #include <set>
 #include <unordered_map>
 
 #include "sparse/statistics/statistics.h"
+#include "sparse/tensor/by_tensor.h"
 #include "sparse/tensor/levels.h"
 
 namespace joinsum::sparse::statistics {
@@ -398,35 +398,9 @@ std::vector<AxisDegrees> degrees_of(const Tensor& tensor) {
   return out;
 }
 
-/// The degrees of tensors that are alive, counted once.
-class KnownDegrees {
- public:
-  std::vector<AxisDegrees> of(const std::shared_ptr<const Tensor>& tensor) {
-    {
-      const std::scoped_lock lock(mutex_);
-      const auto found = known_.find(tensor.get());
-      if (found != known_.end() && found->second.tensor.lock() == tensor) return found->second.degrees;
-    }
-    std::vector<AxisDegrees> degrees = degrees_of(*tensor);
-    const std::scoped_lock lock(mutex_);
-    if (known_.size() >= kMost) std::erase_if(known_, [](const auto& each) { return each.second.tensor.expired(); });
-    known_[tensor.get()] = {tensor, degrees};
-    return degrees;
-  }
-
- private:
-  struct Known {
-    std::weak_ptr<const Tensor> tensor;
-    std::vector<AxisDegrees> degrees;
-  };
-  static constexpr size_t kMost = 1024;
-  std::mutex mutex_;
-  std::unordered_map<const Tensor*, Known> known_;
-};
-
 void add_degrees(Bounds& bounds, const std::shared_ptr<const Tensor>& tensor, IndexSet indices) {
-  static KnownDegrees known;
-  const std::vector<AxisDegrees> degrees = known.of(tensor);
+  static tensor::ByTensor<std::vector<AxisDegrees>> known;
+  const std::vector<AxisDegrees> degrees = known.of(tensor, degrees_of);
   for (size_t axis = 0; axis < degrees.size(); ++axis) {
     const IndexSet index = only(static_cast<int64_t>(axis));
     bounds.add(index, 0, degrees[axis].distinct);

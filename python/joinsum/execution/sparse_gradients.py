@@ -280,7 +280,7 @@ class SparseGradients:
         given = self._all(tensors)
         inputs = {name: _C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for name, x in given.items()}
         program = _C.SparseProgram(sizes, inputs, [(name, expression_of(body), out) for name, body, out in writer.made])
-        options = plan_options(distribute=program.all_finite)
+        options = plan_options()
         options.formats = {
             query: ["dense"] * len(tensors[name].shape)
             for name, query in self._outputs.items()

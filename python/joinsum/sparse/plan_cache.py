@@ -75,7 +75,7 @@ def plan_cache_info() -> PlanCacheInfo:
     """How often `Program.run` and einsums with sparse operands found a plan in this process.
 
     A plan serves programs and einsums of the same expressions and names, options, shapes, fills, levels and dtypes,
-    whose tensors have numbers of entries within the same factor of two, and of which the same are finite.
+    whose tensors have numbers of entries within the same factor of two and are all finite, or not.
 
     >>> import joinsum, torch
     >>> plan_cache_clear()

@@ -202,9 +202,7 @@ class Program:
             traits.append((name, SparseTensor.of_handle(handle).traits))
         queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
         sizes = tuple(sorted(self._data["index_sizes"].items()))
-        # Which of them multiply a sum depends on the plan.
-        finite = self.handle.all_finite or tuple(self.handle.is_finite(name) for name in self.handle.tensors)
-        alike = ("program", key, self.dtype, tuple(queries), sizes, tuple(traits), finite)
+        alike = ("program", key, self.dtype, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
 
         def made() -> Plan:
             plan = self.plan(**options)

@@ -282,22 +282,28 @@ def test_products_of_sums_stay_where_elements_are_infinite() -> None:
         assert over.run(estimator=estimator)["q"].item() == math.inf
 
 
-@pytest.mark.parametrize("infinite", ["summand", "factor"])
-def test_sums_are_multiplied_out_by_factors_that_are_finite(infinite: str) -> None:
+@pytest.mark.parametrize("infinite", ["", "summand", "factor", "elsewhere"])
+def test_sums_are_multiplied_out_where_all_elements_are_finite(infinite: str) -> None:
     """Σ_j (A_ij + B_kj) t_j by its parts costs less; 1 · ∞ - 2 · ∞ would be no number."""
     generator = torch.Generator().manual_seed(0)
-    a, b, t = (torch.randint(1, 4, shape, generator=generator).double() for shape in ((30, 20), (40, 20), (20,)))
+    a, b, t, c = (
+        torch.randint(1, 4, shape, generator=generator).double() for shape in ((30, 20), (40, 20), (20,), (9,))
+    )
     b = -2 * b - 0.5
-    (a[:2] if infinite == "summand" else t)[0] = math.inf
+    c[1] = -1
+    {"summand": a[:2], "factor": t, "elsewhere": c}.get(infinite, torch.empty(1))[0] = math.inf
     tensors = {
         name: {"shape": list(x.shape), "coo": [[*at, x[tuple(at)].item()] for at in x.nonzero().tolist()]}
-        for name, x in (("A", a), ("B", b), ("t", t))
+        for name, x in (("A", a), ("B", b), ("t", t), ("c", c))
     }
     body = ["map", "*", [["map", "+", [at("A", "i", "j"), at("B", "k", "j")]], at("t", "j")]]
-    over = program(tensors, ["agg", "+", ["j"], body], "i", "k")
-    wanted = ((a[:, None] + b) * t).sum(2)
-    assert torch.equal(over.run()["q"].to_dense(), wanted)  # also by a plan that is cached for one that is alike
-    assert (len(over.plan().logical) > 1) == (infinite == "summand")
+    square = ["map", "sq", [["agg", "+", ["l"], at("c", "l")]]]
+    over = program(tensors, ["map", "+", [["agg", "+", ["j"], body], square]], "i", "k")
+    wanted = ((a[:, None] + b) * t).sum(2) + c.sum().square()
+    torch.testing.assert_close(
+        over.run()["q"].to_dense(), wanted
+    )  # also by a plan that is cached for one that is alike
+    assert over.plan().handle.distributed == (not infinite)
 
 
 @pytest.mark.parametrize(

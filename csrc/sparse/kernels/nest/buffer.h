@@ -54,14 +54,14 @@ class Buffer {
     size_ = size;
   }
 
-  /// Room for so many elements.
+  /// Room for so many elements, if there is memory.
   void reserve(int64_t capacity) {
-    if (capacity > capacity_) move_to(capacity);
+    if (capacity > capacity_) static_cast<void>(moved_to(capacity));
   }
 
   /// The elements as an immutable array; the buffer is empty then.
   Array<T> take() {
-    if (is_large(capacity_) && size_ < capacity_ / 2) move_to(std::max<int64_t>(size_, 1));
+    if (is_large(capacity_) && size_ < capacity_ / 2) static_cast<void>(moved_to(std::max<int64_t>(size_, 1)));
     const int64_t size = std::exchange(size_, 0);
     capacity_ = 0;
     std::shared_ptr<T> owner(std::move(data_));
@@ -91,19 +91,22 @@ class Buffer {
     constexpr int64_t kLargest = (int64_t{1} << 40) / static_cast<int64_t>(sizeof(T));
     JOINSUM_USER_CHECK(wanted <= kLargest, "kernel: the result does not fit: elements=", wanted, ", largest=", kLargest,
                        "; use sorted_list or hash levels");
-    move_to(std::max({wanted, 2 * capacity_, int64_t{8}}));
+    const bool grown = moved_to(std::max({wanted, 2 * capacity_, int64_t{8}}));
+    JOINSUM_USER_CHECK(grown, "kernel: no memory for the result: elements of one of its arrays=", wanted,
+                       "; aggregate over an index, or give operands with fewer entries");
   }
 
-  void move_to(int64_t capacity) {
+  /// Whether there is memory of this size, which has the elements then.
+  bool moved_to(int64_t capacity) {
     const size_t bytes = static_cast<size_t>(capacity) * sizeof(T);
     void* memory = is_large(capacity) ? allocate_reused(bytes) : nullptr;
     const bool reused = memory != nullptr;
     if (!reused) memory = std::malloc(bytes);
-    JOINSUM_USER_CHECK(memory != nullptr, "kernel: no memory for the result: elements of one of its arrays=", capacity,
-                       "; aggregate over an index, or give operands with fewer entries");
+    if (memory == nullptr) return false;
     if (size_ > 0) std::memcpy(memory, data_.get(), static_cast<size_t>(size_) * sizeof(T));
     data_ = std::unique_ptr<T, Free>(static_cast<T*>(memory), Free{reused});
     capacity_ = capacity;
+    return true;
   }
 
   std::unique_ptr<T, Free> data_;
