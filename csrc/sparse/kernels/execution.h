@@ -81,15 +81,16 @@ class Execution {
     // Elements that a range begins itself are still in the cache when they are reduced.
     const bool by_rows = has_dense_rows();
     const int64_t row = run_.nest.loops[0].stride;
+    const auto elements = [&] {
+      DenseElements<T> made(run_.workspace_size, typed_);
+      if (!by_rows) made.begin(0, run_.workspace_size, typed_);
+      return made;
+    };
     std::vector<DenseElements<T>> parts(own);
-    parts[0] = DenseElements<T>(run_.workspace_size, typed_);
-    if (!by_rows) parts[0].begin(0, run_.workspace_size, typed_);
+    parts[0] = elements();
     nest::run_tasks(options_.threads, ranges(), [&](int thread, int64_t range) {
       DenseElements<T>& part = parts[partial() ? range : 0];
-      if (partial() && range > 0) {
-        part = DenseElements<T>(run_.workspace_size, typed_);
-        part.begin(0, run_.workspace_size, typed_);
-      }
+      if (partial() && range > 0) part = elements();
       if (by_rows) part.begin(cuts_[range] * row, cuts_[range + 1] * row, typed_);
       worker(thread).run_range({.dense = &part}, cuts_[range], cuts_[range + 1]);
     });
