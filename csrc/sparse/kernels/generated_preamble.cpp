@@ -1,4 +1,5 @@
 #include "sparse/kernels/generate.h"
+#include "sparse/operators/exponential.h"
 
 namespace joinsum::sparse::kernels {
 
@@ -245,66 +246,37 @@ const std::string& generated_preamble() {
                                         inline T absolute(T a) {
                                           return a < T(0) ? T(-a) : a;
                                         }
-                                        // As in operators/exponential.h.
-                                        inline double power_of_two(double rounded) {
-                                          uint64_t bits = 0;
-                                          __builtin_memcpy(&bits, &rounded, sizeof bits);
-                                          bits = (bits + 1023) << 52;
-                                          __builtin_memcpy(&rounded, &bits, sizeof bits);
-                                          return rounded;
-                                        }
-                                        inline double exponential_of(double x) {
-                                          double y = x < -746 ? -746 : x;
-                                          y = y > 710 ? 710 : y;
-                                          const double n = (y * 0x1.71547652b82fep+0 + 0x1.8p52) - 0x1.8p52;
-                                          const double r = (y - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
-                                          double p = 1.0 / 6227020800;
-                                          p = p * r + 1.0 / 479001600;
-                                          p = p * r + 1.0 / 39916800;
-                                          p = p * r + 1.0 / 3628800;
-                                          p = p * r + 1.0 / 362880;
-                                          p = p * r + 1.0 / 40320;
-                                          p = p * r + 1.0 / 5040;
-                                          p = p * r + 1.0 / 720;
-                                          p = p * r + 1.0 / 120;
-                                          p = p * r + 1.0 / 24;
-                                          p = p * r + 1.0 / 6;
-                                          p = p * r + 0.5;
-                                          p = (p * r * r + r) + 1;
-                                          const double half = n * 0.5 + 0x1.8p52;
-                                          const double rest = (n - (half - 0x1.8p52)) + 0x1.8p52;
-                                          return p * power_of_two(half) * power_of_two(rest);
-                                        }
-                                        template <class T>
-                                        inline T exponential(T a) {
-                                          return T(exponential_of(double(a)));
-                                        }
-                                        template <class T>
-                                        inline T square_root(T a) {
-                                          return T(__builtin_sqrt(double(a)));
-                                        }
-                                        template <>
-                                        inline float square_root(float a) {
-                                          return __builtin_sqrtf(a);
-                                        }
-                                        template <class T>
-                                        inline T logarithm(T a) {
-                                          return T(__builtin_log(double(a)));
-                                        }
-                                        template <>
-                                        inline float logarithm(float a) {
-                                          return __builtin_logf(a);
-                                        }
-                                        template <class T>
-                                        inline T sigmoid(T a) {
-                                          return T(1.0 / (1.0 + exponential_of(-double(a))));
-                                        }
-                                        template <>
-                                        inline float sigmoid(float a) {
-                                          return 1.0f / (1.0f + exponential(-a));
-                                        }
+  )cpp" JOINSUM_EXPONENTIAL(JOINSUM_TEXT) R"cpp(
+    template <class T>
+    inline T exponential(T a) {
+      return T(exponential_of(double(a)));
+    }
+    template <class T>
+    inline T square_root(T a) {
+      return T(__builtin_sqrt(double(a)));
+    }
+    template <>
+    inline float square_root(float a) {
+      return __builtin_sqrtf(a);
+    }
+    template <class T>
+    inline T logarithm(T a) {
+      return T(__builtin_log(double(a)));
+    }
+    template <>
+    inline float logarithm(float a) {
+      return __builtin_logf(a);
+    }
+    template <class T>
+    inline T sigmoid(T a) {
+      return T(1.0 / (1.0 + exponential_of(-double(a))));
+    }
+    template <>
+    inline float sigmoid(float a) {
+      return 1.0f / (1.0f + exponential(-a));
+    }
 
-                                        }  // namespace
+    }  // namespace
   )cpp";
   return text;
 }
