@@ -290,7 +290,7 @@ void bind_plan(py::module_& module) {
       .def("differentiable_outputs", &einsum::gradients::differentiable_outputs, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
       .def("balanced_cuts", &einsum::balanced_cuts, py::arg("sites"), py::arg("samples"), py::arg("operations_of_byte"),
-           py::arg("current"), WithoutGil())
+           py::arg("current"), py::arg("stored") = std::map<std::string, std::vector<CutPoints>>{}, WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())
       .def("lowered_names", &lowered_names, py::arg("inputs"), WithoutGil())
       .def("lower_onto", &lower_onto, py::arg("inputs"), WithoutGil())

@@ -91,6 +91,16 @@ std::shared_ptr<Program> make_program(std::map<std::string, int64_t> index_sizes
   return std::make_shared<Program>(std::move(index_sizes), std::move(tensors), std::move(made), known);
 }
 
+/// Names of tensors, and of each the axes that others determine, and those others.
+std::map<std::string, std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>> dependencies_data(
+    const Program& program) {
+  std::map<std::string, std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>> data;
+  for (const auto& [name, own] : sparse::dependencies_of(program)) {
+    for (const auto& each : own) data[name].emplace_back(each.axes, each.given);
+  }
+  return data;
+}
+
 /// Options as Python names them.
 struct Options {
   std::string estimator = "chain";
@@ -105,6 +115,7 @@ struct Options {
   int64_t kernel_size = 128;
   std::map<std::string, std::vector<std::string>> formats = {};
   bool whole = false;
+  bool dependencies = false;
 };
 
 sparse::PlanOptions options_of(const Options& given) {
@@ -122,6 +133,7 @@ sparse::PlanOptions options_of(const Options& given) {
   options.logical.whole = given.whole;
   options.logical.distribute = given.distribute;
   options.logical.cover = given.cover;
+  options.logical.dependencies = given.dependencies;
   options.logical.kernel_size.repeated = given.kernel_size;
   options.physical.cutoffs.bytemap = given.bytemap;
   options.physical.cutoffs.dense = given.dense;
@@ -269,11 +281,7 @@ py::dict plan_data(const Planned& planned) {
       logical.append(logical_data(query.logical.queries[i], shown));
       physical.append(physical_data(query.physical[i], shown));
     }
-    std::vector<std::string> order;
-    for (const std::string& name : names_of(query.logical.order, space.originals)) {
-      if (std::find(order.begin(), order.end(), name) == order.end()) order.push_back(name);
-    }
-    orders[py::str(query.logical.queries.back().name)] = order;
+    orders[py::str(query.logical.queries.back().name)] = names_of(query.logical.order, space.originals);
     complete[py::str(query.logical.queries.back().name)] = query.logical.complete;
   }
   py::dict data;
@@ -325,6 +333,7 @@ void bind_programs(py::module_& module) {
                                return out;
                              })
       .def_property_readonly("all_finite", &Program::all_finite)
+      .def_property_readonly("dependencies", &dependencies_data)
       .def_property_readonly("queries", [](const Program& self) {
         std::vector<std::string> names;
         for (const auto& query : self.queries()) names.push_back(query.name);
@@ -336,7 +345,8 @@ void bind_programs(py::module_& module) {
            py::arg("estimator"), py::arg("cost"), py::arg("mode"), py::arg("search"), py::arg("bytemap"),
            py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"), py::arg("kernel_size"))
       .def_readwrite("formats", &Options::formats)
-      .def_readwrite("whole", &Options::whole);
+      .def_readwrite("whole", &Options::whole)
+      .def_readwrite("dependencies", &Options::dependencies);
   py::class_<Planned::Run>(module, "SparseRun")
       .def_readonly("results", &Planned::Run::results)
       .def_property_readonly(

@@ -177,15 +177,35 @@ class Work {
   std::map<int64_t, Profile> profiles_;
 };
 
+/// By class, where it can have the cuts.
+std::map<int64_t, CutPoints> cuts_of_stored(const Plan& plan, const AxisClasses& classes,
+                                            const std::map<std::string, std::vector<CutPoints>>& stored) {
+  std::map<int64_t, CutPoints> found;
+  for (const NodePtr& input : plan.inputs()) {
+    const auto own = stored.find(input->as<Input>()->name);
+    if (own == stored.end()) continue;
+    JOINSUM_USER_CHECK(own->second.size() == input->type().extents.size(),
+                       "balanced_cuts: cuts for each axis of the stored input: input=", own->first);
+    for (size_t a = 0; a < own->second.size(); ++a) {
+      const CutPoints& cuts = own->second[a];
+      const int64_t its_class = classes.of(*input, a);
+      const bool fits = std::ssize(cuts) == classes.parts(*input, a) + 1 && cuts.back() == input->type().extents[a];
+      if (fits && !classes.has_new_letter(its_class)) found.emplace(its_class, cuts);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::map<std::string, relation::RelationType> balanced_cuts(
     const Plan& plan, int64_t sites, const EntrySamples& samples, double operations_of_byte,
-    const std::map<std::string, relation::RelationType>& current) {
+    const std::map<std::string, relation::RelationType>& current,
+    const std::map<std::string, std::vector<CutPoints>>& stored) {
   AxisClasses classes(plan);
   classes.cut(plan, sites);
   const Work work(plan, classes, samples, operations_of_byte);
-  std::map<int64_t, CutPoints> found;  // by class
+  std::map<int64_t, CutPoints> found = cuts_of_stored(plan, classes, stored);  // by class
   const auto cuts_of = [&](const Node& input, size_t a) {
     const int64_t its_class = classes.of(input, a), parts = classes.parts(input, a), extent = input.type().extents[a];
     const auto [at, fresh] = found.try_emplace(its_class);

@@ -16,8 +16,11 @@ using EntrySamples = std::map<std::string, std::vector<std::vector<int64_t>>>;
 ///
 /// A class keeps its cuts in `current`, which begin as those of `even_cuts`, where no sparse input has it, where a call
 /// has a letter of it that no operand has, and where its busiest part has at most a tenth more work than it need have.
+/// It has those of an axis in `stored`, inputs by name, which are on the sites already; an axis without any is empty
+/// there.
 std::map<std::string, relation::RelationType> balanced_cuts(
     const Plan& plan, int64_t sites, const EntrySamples& samples, double operations_of_byte,
-    const std::map<std::string, relation::RelationType>& current);
+    const std::map<std::string, relation::RelationType>& current,
+    const std::map<std::string, std::vector<CutPoints>>& stored = {});
 
 }  // namespace joinsum::einsum

@@ -38,6 +38,17 @@ StoredTensors stored_tensors(const Program& program) {
   return stored;
 }
 
+logical::Dependencies dependencies_of(const Program& program) {
+  logical::Dependencies found;
+  for (const Query& query : program.queries()) {
+    for (const std::string& name : logical::read_again(query.expression)) {
+      const auto tensor = program.tensors().find(name);
+      if (tensor != program.tensors().end()) found[name] = logical::dependencies_of(tensor->second);
+    }
+  }
+  return found;
+}
+
 Terms::Sources sources_of(const Program& program, const Estimator& estimator) {
   Terms::Sources sources;
   for (const auto& [name, tensor] : program.tensors()) {
@@ -56,7 +67,7 @@ ProgramPlan plan(const Program& program, const PlanOptions& options) {
   std::vector<std::string> taken = names_of(program);
   ProgramPlan plan{.options = options, .stored = stored_tensors(program)};
   LogicalOptions logical = options.logical;
-  logical.distribute = logical.distribute && program.all_finite();
+  logical.finite = program.all_finite();
   for (size_t i = 0; i < program.queries().size(); ++i) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};

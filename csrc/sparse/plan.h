@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sparse/logical/dependencies.h"
 #include "sparse/physical/physical.h"
 
 namespace joinsum::sparse {
@@ -61,6 +62,10 @@ struct ProgramPlan {
 
 /// Plans the queries of a program in their order, each with the statistics of the earlier ones' results.
 ProgramPlan plan(const Program& program, const PlanOptions& options);
+
+/// Functional dependencies that plans of a program take for granted: of each tensor that a query reads again, the axes
+/// that determine others, and these.
+logical::Dependencies dependencies_of(const Program& program);
 
 /// The tensors of a program as sources of terms.
 Terms::Sources sources_of(const Program& program, const Estimator& estimator);

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <tuple>
 
 #include "sparse/tensor/diagonal.h"
+#include "sparse/tensor/elements.h"
 
 namespace joinsum::sparse {
 namespace {
@@ -25,14 +27,14 @@ std::vector<int64_t> identity(size_t rank) { return all_dims(static_cast<int64_t
 /// Tensors as kernels read them, by the tensors that they were made of and groups of axes, as long as these live.
 class ArrangedTensors {
  public:
-  TensorPtr of(const TensorPtr& tensor, const std::vector<std::vector<int64_t>>& groups) {
-    const Key key{tensor.get(), groups};
+  TensorPtr of(const TensorPtr& tensor, const std::vector<std::vector<int64_t>>& groups, bool stored_only) {
+    const Key key{tensor.get(), groups, stored_only};
     {
       const std::scoped_lock lock(mutex_);
       const auto found = known_.find(key);
       if (found != known_.end() && found->second.source.lock() == tensor) return found->second.made;
     }
-    const TensorPtr made = std::make_shared<Tensor>(arranged(*tensor, groups, FormatCutoffs()));
+    const TensorPtr made = std::make_shared<Tensor>(arranged(*tensor, groups, FormatCutoffs(), stored_only));
     const std::scoped_lock lock(mutex_);
     // Those of tensors that are gone make room.
     std::erase_if(known_, [](const auto& each) { return each.second.source.expired(); });
@@ -41,7 +43,7 @@ class ArrangedTensors {
   }
 
  private:
-  using Key = std::pair<const Tensor*, std::vector<std::vector<int64_t>>>;
+  using Key = std::tuple<const Tensor*, std::vector<std::vector<int64_t>>, bool>;
   struct Made {
     std::weak_ptr<const Tensor> source;
     TensorPtr made;
@@ -59,7 +61,8 @@ ArrangedTensors& arranged_tensors() {
 
 }  // namespace
 
-Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& groups, const FormatCutoffs& cutoffs) {
+Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& groups, const FormatCutoffs& cutoffs,
+                bool stored_only) {
   std::vector<int64_t> axes;
   for (const auto& group : groups) axes.push_back(group.front());
   const bool diagonal = axes.size() != tensor.shape.size();
@@ -85,6 +88,10 @@ Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& g
     formats.push_back(density <= cutoffs.bytemap ? LevelFormat::kSortedList
                       : density <= cutoffs.dense ? LevelFormat::kBytemap
                                                  : LevelFormat::kDense);
+    const bool is_last = formats.size() == sorted.levels.size();
+    if (stored_only && is_last && density < 1 && formats.back() == LevelFormat::kDense) {
+      formats.back() = LevelFormat::kBytemap;
+    }
     const bool is_list = formats.back() == LevelFormat::kSortedList;
     changed = changed || !is_list;
     places = is_list ? entries : here;
@@ -113,8 +120,21 @@ TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::strin
   const bool diagonal = access.axes.size() != tensor->shape.size();
   const bool sorted = tensor->levels.size() < 2 || tensor->levels.front().format != LevelFormat::kSortedList;
   if (!diagonal && access.axes == tensor->axes && (is_result || sorted)) return tensor;
-  if (is_result) return std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs()));
-  return arranged_tensors().of(tensor, access.diagonal);
+  const auto made = [&](bool stored_only) -> TensorPtr {
+    if (!is_result) return arranged_tensors().of(tensor, access.diagonal, stored_only);
+    return std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs(), stored_only));
+  };
+  const TensorPtr usual = made(false);
+  const bool fills = !usual->levels.empty() && usual->levels.back().format == LevelFormat::kDense;
+  return fills && !finite(given) ? made(true) : usual;
+}
+
+bool Runner::finite(const std::map<std::string, TensorPtr>& given) {
+  if (!finite_) {
+    finite_ = std::ranges::all_of(program_.tensors(),
+                                  [&](const auto& each) { return tensor::all_finite(input(each.first, given)); });
+  }
+  return *finite_;
 }
 
 Runner::Adapted Runner::planned_again(const PlannedQuery& query, size_t number,
@@ -229,6 +249,7 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
                                              const RunRequest& request) {
   const auto start = Clock::now();
   seconds_ = {};
+  finite_.reset();
   compiled_.clear();
   replanned_.clear();
   std::map<std::string, TensorPtr> results, outputs;

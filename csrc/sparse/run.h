@@ -52,6 +52,8 @@ class Runner {
 
  private:
   TensorPtr input(const std::string& name, const std::map<std::string, TensorPtr>& given) const;
+  /// Whether all elements of the run's tensors are finite.
+  bool finite(const std::map<std::string, TensorPtr>& given);
   TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                     const std::map<std::string, TensorPtr>& given);
   /// A query's kernel as it is planned for results of certain numbers of entries.
@@ -86,13 +88,16 @@ class Runner {
   std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;
   std::map<std::string, LastRun> last_runs_;  ///< of each query's kernel
+  std::optional<bool> finite_;                ///< in this run, once asked for
   Seconds seconds_;
   std::vector<std::string> compiled_;
   std::vector<std::string> replanned_;
 };
 
 /// The tensor with one level for each group of axes, in this order: of elements that are equal along the axes of each
-/// group. Each level is dense, a bytemap or a sorted list, by the density that it has.
-Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& groups, const FormatCutoffs& cutoffs);
+/// group. Each level is dense, a bytemap or a sorted list, by the density that it has; with `stored_only` the last one
+/// is dense only where it is full, as an infinity times a zero that is stored is no number.
+Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& groups, const FormatCutoffs& cutoffs,
+                bool stored_only = false);
 
 }  // namespace joinsum::sparse

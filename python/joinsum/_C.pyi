@@ -443,6 +443,7 @@ class EinsumPlan:
         samples: Mapping[str, Sequence[Sequence[int]]],
         operations_of_byte: float,
         current: Mapping[str, RelationType],
+        stored: Mapping[str, Sequence[Sequence[int]]] = {},
     ) -> dict[str, RelationType]: ...
     def lower(self, inputs: Mapping[str, RelationType]) -> TraPlan: ...
     def lowered_names(self, inputs: Mapping[str, RelationType]) -> dict[str, str]:
@@ -1110,6 +1111,9 @@ class SparseProgram:
     def all_finite(self) -> bool:
         """Whether no stored element is an infinity or no number."""
     @property
+    def dependencies(self) -> dict[str, list[tuple[list[int], list[int]]]]:
+        """Of tensors that a query reads again, by name: axes that others determine, and these."""
+    @property
     def queries(self) -> list[str]: ...
 
 class SparsePlanOptions:
@@ -1130,6 +1134,8 @@ class SparsePlanOptions:
     formats: dict[str, list[str]]
     whole: bool
     """Whether an aggregate over an expression without one is a single query."""
+    dependencies: bool
+    """Whether joins of a tensor with itself use its functional dependencies."""
 
 class SparseSiteQuery:
     """A logical query as a vertex that sites divide: letters name the indices of its operands `x0`, `x1`, ..."""

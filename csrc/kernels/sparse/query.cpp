@@ -1,6 +1,7 @@
 #include "kernels/sparse/query.h"
 
 #include <bit>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,7 @@ using joinsum::sparse::tensor::Tensor;
 
 constexpr const char* kResult = "z";
 constexpr size_t kMostPlans = 512;
+constexpr double kNoDenseLevels = std::numeric_limits<double>::infinity();
 
 /// A plan without the tensors that it was made for.
 struct Planned {
@@ -51,6 +53,8 @@ std::shared_ptr<const Planned> planned(const Query& query, const std::vector<Ten
   if (query.dense && !output.empty()) {
     options.physical.formats[kResult] = std::vector<LevelFormat>(output.size(), LevelFormat::kDense);
   }
+  // Which elements a sparse result has must not depend on how it is divided: those that are computed, of any value.
+  if (!query.dense) options.physical.cutoffs.dense = kNoDenseLevels;
   const std::vector<joinsum::sparse::Query> queries{
       {kResult, joinsum::sparse::program::parse_expression(query.expression), output}};
   auto out = std::make_shared<Planned>();
@@ -113,7 +117,7 @@ at::Tensor result_of(const Query& query, at::TensorList operands, c10::ArrayRef<
   const auto known = known_plan(query, tensors);
   const joinsum::sparse::RunOptions options{.threads = at::get_num_threads()};
   const TensorPtr result = Runner(*known->program, known->plan).run(given, options, {.adapts = false}).at(kResult);
-  if (!query.dense) return coo_of(to_coordinates(*result, true));
+  if (!query.dense) return coo_of(to_coordinates(*result));
   return dense_of(*result, known->program->result(kResult).shape);
 }
 

@@ -11,6 +11,7 @@
 #include "sparse/kernels/compilation/compiler.h"
 #include "sparse/kernels/compiled_worker.h"
 #include "sparse/kernels/execution.h"
+#include "sparse/kernels/repeated_operands.h"
 
 namespace joinsum::sparse::kernels {
 namespace {
@@ -89,8 +90,9 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
 
 }  // namespace
 
-Run run(const Kernel& given, const KernelArguments& arguments, const RunOptions& options) {
-  const Kernel kernel = with_single_loops(given, arguments);
+Run run(const Kernel& given, const KernelArguments& given_arguments, const RunOptions& options) {
+  const auto [once, arguments] = without_repeated_operands(given, given_arguments);
+  const Kernel kernel = with_single_loops(once, arguments);
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;
   const InterpreterOptions how{.threads = is_small ? 1 : options.threads, .entries = options.entries};

@@ -172,6 +172,10 @@ TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms, Cop
   return out;
 }
 
+TermPtr normal_form(Terms& terms, const TermPtr& term, const Dependencies& dependencies) {
+  return terms.renumbered(with_unified_indices(terms, lifted(terms, term), dependencies));
+}
+
 bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
   return term->aggregated && all_finite(term) && only_sums(term) &&
          inputs_with_products(term, most_terms) <= most_terms;
@@ -179,7 +183,8 @@ bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
 
 }  // namespace
 
-std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
+std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms,
+                                        const Dependencies& dependencies) {
   if (!may_be_distributed(term, most_terms)) return {};
   std::vector<Step> found;
   Copies copies(terms, term);
@@ -188,16 +193,16 @@ std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64
   std::erase_if(found, [&](const Step& step) { return inputs_of(step.term) > most_terms; });
   std::ranges::stable_sort(found, {}, &Step::entries);
   std::vector<TermPtr> out;
-  for (const Step& step : found) out.push_back(terms.renumbered(lifted(terms, step.term)));
+  for (const Step& step : found) out.push_back(normal_form(terms, step.term, dependencies));
   return out;
 }
 
-TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
+TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms, const Dependencies& dependencies) {
   if (!may_be_distributed(term, most_terms)) return nullptr;
   Copies copies(terms, term);
   const TermPtr products = with_products(terms, term, copies);
   const TermPtr out = all_out(terms, products, most_terms, copies);
-  return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));
+  return out == nullptr || out == products ? nullptr : normal_form(terms, out, dependencies);
 }
 
 }  // namespace joinsum::sparse::logical

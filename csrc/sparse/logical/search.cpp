@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sparse/logical/branch_and_bound.h"
+#include "sparse/logical/dependencies.h"
 #include "sparse/logical/distribution.h"
 
 namespace joinsum::sparse::logical {
@@ -61,7 +62,7 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
 }
 
 /// Cheaper by more than rounding.
-bool cheaper(double a, double b) { return a < b - 1e-12 * std::abs(b); }
+bool cheaper(double a, double b) { return std::isinf(b) ? a < b : a < b - 1e-12 * std::abs(b); }
 
 /// Repeatedly the cheapest elimination, of equal ones the first by name; stops where the cost exceeds that of the
 /// options, with one that is infinite. `covered`, if given, becomes whether any that was looked at has a factor that is
@@ -240,7 +241,7 @@ struct Planned {
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
 Planned distributed(Terms& terms, const TermPtr& original, const Query& query, const Names& names,
-                    const LogicalOptions& options) {
+                    const LogicalOptions& options, const Dependencies& dependencies) {
   LogicalOptions greedily = options;
   greedily.search = Search::kGreedy;
   // Where its cost is at least `most`, it is infinite.
@@ -259,7 +260,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   for (bool better = true; better;) {
     better = false;
     const TermPtr start = best.term;
-    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms)) {
+    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms, dependencies)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
       if (!cheaper(with_step.cost, best.plan->cost)) continue;
@@ -268,7 +269,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
       better = true;
     }
   }
-  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
+  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms, dependencies)) {
     QueryPlan plan = planned(whole, best.plan->cost);
     if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan)};
   }
@@ -290,20 +291,69 @@ QueryPlan fitted(QueryPlan plan, const Query& query, const std::vector<std::stri
   return plan;
 }
 
+/// Of the tensors that the expression reads again.
+Dependencies dependencies_in(const ExpressionPtr& expression, const Terms::Sources& sources) {
+  Dependencies found;
+  for (const std::string& name : read_again(expression)) {
+    const auto source = sources.find(name);
+    if (source == sources.end() || source->second.tensor == nullptr) continue;
+    if (auto own = dependencies_of(*source->second.tensor); !own.empty()) found[name] = std::move(own);
+  }
+  return found;
+}
+
+/// Each index once, by its original name, where its last path is eliminated, but after those that must precede it.
+std::vector<int64_t> legal_order(std::vector<int64_t> eliminated, const IndexSpace& space,
+                                 const std::vector<std::pair<int64_t, int64_t>>& precedes) {
+  const auto same = [&](int64_t a, int64_t b) { return space.originals[a] == space.originals[b]; };
+  std::vector<int64_t> left;
+  for (auto index = eliminated.begin(); index != eliminated.end(); ++index) {
+    if (std::none_of(index + 1, eliminated.end(), [&](int64_t later) { return same(*index, later); })) {
+      left.push_back(*index);
+    }
+  }
+  std::vector<int64_t> order;
+  while (!left.empty()) {
+    const auto waits = [&](int64_t index) {
+      return std::ranges::any_of(precedes, [&](const auto& pair) {
+        const auto is_first = [&](int64_t other) { return same(other, pair.first); };
+        return same(index, pair.second) && !same(index, pair.first) && std::ranges::any_of(left, is_first);
+      });
+    };
+    const auto found = std::ranges::find_if_not(left, waits);
+    const auto next = found == left.end() ? left.begin() : found;
+    order.push_back(*next);
+    left.erase(next);
+  }
+  return order;
+}
+
 }  // namespace
 
 QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
                      const std::vector<std::string>& taken, const LogicalOptions& options) {
   Terms terms(options.estimator, space);
   const Names names(query.name, {taken.begin(), taken.end()});
-  const TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
+  const Dependencies dependencies = options.dependencies ? dependencies_in(query.expression, sources) : Dependencies();
+  const TermPtr written = lifted(terms, terms.from_expression(query.expression, sources), options.finite);
+  std::vector<int64_t> left_out;
+  const TermPtr term = with_unified_indices(terms, written, dependencies, &left_out);
   const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
   Planned chosen{term};
-  if (options.distribute && !options.whole && !is_empty) chosen = distributed(terms, term, query, names, options);
+  if (options.distribute && options.finite && !options.whole && !is_empty) {
+    chosen = distributed(terms, term, query, names, options, dependencies);
+  }
   const QueryPlan* known = chosen.plan && std::isfinite(chosen.plan->cost) ? &*chosen.plan : nullptr;
-  QueryPlan plan = plan_term(chosen.term, terms.space(), query, names, options, known);
-  plan = fitted(std::move(plan), query, taken, options);
+  const QueryPlan unfitted = plan_term(chosen.term, terms.space(), query, names, options, known);
+  QueryPlan plan = fitted(unfitted, query, taken, options);
   plan.distributed = chosen.term != term;
+  // The choice was made before queries were split.
+  if (plan.distributed && cheaper(unfitted.cost, plan.cost)) {
+    QueryPlan other = fitted(plan_term(term, space, query, names, options), query, taken, options);
+    if (cheaper(other.cost, plan.cost)) plan = std::move(other);
+  }
+  plan.order.insert(plan.order.begin(), left_out.begin(), left_out.end());
+  plan.order = legal_order(std::move(plan.order), plan.space, must_precede(terms, written));
   return plan;
 }
 

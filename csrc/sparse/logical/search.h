@@ -17,10 +17,12 @@ struct LogicalOptions {
   LogicalCost cost = {};
   Absorption absorption = Absorption::kAbsorb;
   Search search = Search::kGreedy;
-  bool cover = true;        ///< whether queries may also have factors all of whose indices they have anyway
-  bool whole = false;       ///< whether an aggregate over an expression without one is a single query
-  bool distribute = true;   ///< whether products of sums are also tried as sums of products
-  int64_t most_terms = 64;  ///< inputs that an expression may have after that
+  bool cover = true;          ///< whether queries may also have factors all of whose indices they have anyway
+  bool whole = false;         ///< whether an aggregate over an expression without one is a single query
+  bool finite = true;         ///< whether no element of a tensor is an infinity
+  bool distribute = true;     ///< whether products of sums are also tried as sums of products, of finite elements
+  bool dependencies = false;  ///< whether joins of a tensor with itself use its functional dependencies
+  int64_t most_terms = 64;    ///< inputs that an expression may have after that
   /// From which on a greedy search gives up; used within a search of distributions.
   double most_cost = std::numeric_limits<double>::infinity();
   KernelSize kernel_size = {};    ///< above which queries are split
@@ -30,7 +32,8 @@ struct LogicalOptions {
 /// The queries that compute one source query, in order; the last one bears its name.
 struct QueryPlan {
   std::vector<LogicalQuery> queries;
-  std::vector<int64_t> order;  ///< indices as they are eliminated, without those that are absorbed
+  /// Indices as they are eliminated, each with the last of its paths, without those that are absorbed.
+  std::vector<int64_t> order;
   double cost = 0;
   IndexSpace space;
   StatisticsPtr result;      ///< over axis numbers of the output

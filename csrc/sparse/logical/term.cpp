@@ -20,6 +20,14 @@ std::vector<double> fills_of(const std::vector<TermPtr>& terms) {
   return fills;
 }
 
+/// Whether a map of this operator has the children of `child` in its place. A number is a truth for `and` and `or`,
+/// whose results are 0 and 1: which fills annihilate is not seen from others.
+bool merges(Operator op, const Term& child) {
+  if (!child.is_map(op)) return false;
+  if (op != Operator::kAnd && op != Operator::kOr) return true;
+  return std::ranges::all_of(child.children, [](const TermPtr& each) { return each->fill == 0 || each->fill == 1; });
+}
+
 }  // namespace
 
 Terms::Terms(EstimatorPtr estimator, IndexSpace space) : estimator_(std::move(estimator)), space_(std::move(space)) {
@@ -69,11 +77,11 @@ TermPtr Terms::interned(std::shared_ptr<Term> term, size_t hash) const {
 }
 
 TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
-  if (is_associative(op) && std::ranges::any_of(children, [&](const TermPtr& child) { return child->is_map(op); })) {
+  if (is_associative(op) && std::ranges::any_of(children, [&](const TermPtr& child) { return merges(op, *child); })) {
     std::vector<TermPtr> flat;
     flat.reserve(2 * children.size());
     for (TermPtr& child : children) {
-      if (child->is_map(op)) {
+      if (merges(op, *child)) {
         flat.insert(flat.end(), child->children.begin(), child->children.end());
       } else {
         flat.push_back(std::move(child));
@@ -245,10 +253,10 @@ ExpressionPtr Terms::to_expression(const TermPtr& term, bool originals) const {
   return make_aggregate(term->op, std::move(names), std::move(children.front()));
 }
 
-TermPtr lifted(const Terms& terms, const TermPtr& term) {
+TermPtr lifted(const Terms& terms, const TermPtr& term, bool finite) {
   if (term->children.empty()) return term;
   std::vector<TermPtr> children;
-  for (const TermPtr& child : term->children) children.push_back(lifted(terms, child));
+  for (const TermPtr& child : term->children) children.push_back(lifted(terms, child, finite));
   if (term->is(Kind::kAggregate)) {
     const TermPtr& child = children.front();
     if (!child->is(Kind::kAggregate) || child->op != term->op) return terms.with_children(*term, std::move(children));
@@ -256,7 +264,7 @@ TermPtr lifted(const Terms& terms, const TermPtr& term) {
     indices.insert(indices.end(), child->indices.begin(), child->indices.end());
     return terms.aggregate(term->op, std::move(indices), child->child());
   }
-  for (size_t i = 0; i < children.size(); ++i) {
+  for (size_t i = 0; i < children.size() && (finite || term->op != Operator::kMultiply); ++i) {
     const TermPtr inner = children[i];
     if (!inner->is(Kind::kAggregate)) continue;
     const bool positive =
@@ -266,7 +274,7 @@ TermPtr lifted(const Terms& terms, const TermPtr& term) {
     const auto is_empty = [&](int64_t index) { return terms.space().sizes[index] == 0; };
     if (std::ranges::any_of(inner->indices, is_empty)) continue;
     children[i] = inner->child();
-    return lifted(terms, terms.aggregate(inner->op, inner->indices, terms.map(term->op, std::move(children))));
+    return lifted(terms, terms.aggregate(inner->op, inner->indices, terms.map(term->op, std::move(children))), finite);
   }
   return terms.map(term->op, std::move(children));
 }

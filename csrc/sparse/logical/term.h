@@ -122,8 +122,9 @@ class Terms {
 };
 
 /// Aggregates lifted above the maps that distribute over them, those of one operator merged: the normal form that is
-/// planned. Source: Galley, section 5.1.
-TermPtr lifted(const Terms& terms, const TermPtr& term);
+/// planned. Products stay where an element may be infinite (`finite`): ∞ · Σ x is not Σ ∞ · x. Source: Galley, section
+/// 5.1.
+TermPtr lifted(const Terms& terms, const TermPtr& term, bool finite = true);
 
 /// Members of a set of the terms' indices, by name.
 std::vector<int64_t> by_name(const Terms& terms, IndexSet indices);

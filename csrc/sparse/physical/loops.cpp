@@ -202,9 +202,8 @@ double Iterations::of(IndexSet loops) {
   const auto [found, is_new] = known_.emplace(loops, 0);
   if (!is_new) return found->second;
   const StatisticsPtr statistics = restricted(body_, loops);
-  const IndexSet had = statistics == nullptr ? 0 : statistics->indices;
   const double entries = statistics == nullptr ? 1 : terms_.estimate(statistics);
-  found->second = entries * extent_of(loops & ~had, terms_.space());
+  found->second = entries * extent_of(loops & ~body_->free, terms_.space());
   return found->second;
 }
 
@@ -241,11 +240,19 @@ StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const 
     const StatisticsPtr statistics = restricted(child, loops);
     if (statistics != nullptr) (decides ? deciding : others).push_back(statistics);
   }
-  // Those that annihilate alone say where the map is at its fill; without any of the loops they do not.
-  if (decided && deciding.empty()) return nullptr;
   const IndexSet indices = term->free & loops;
+  // Those that annihilate alone say where the map is at its fill; without any of the loops that is nowhere.
+  if (decided && deciding.empty()) return everything(indices);
   if (!deciding.empty()) return terms_.estimator().join(deciding, indices, terms_.space());
   return terms_.estimator().unite(others, indices, terms_.space());
+}
+
+/// All coordinates: a stored number, repeated along the indices.
+StatisticsPtr Iterations::everything(IndexSet indices) const {
+  tensor::Tensor number;
+  number.values = {DType::kFloat64, tensor::Array<std::byte>(std::vector<std::byte>(sizeof(double)))};
+  const program::InputTensor stored{{}, 0, std::make_shared<const tensor::Tensor>(std::move(number)), 1, {}};
+  return terms_.estimator().join({terms_.estimator().of_tensor(stored)}, indices, terms_.space());
 }
 
 LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,

@@ -56,6 +56,7 @@ class Iterations {
 
  private:
   StatisticsPtr restricted(const TermPtr& term, IndexSet loops) const;
+  StatisticsPtr everything(IndexSet indices) const;
 
   const Terms& terms_;
   TermPtr body_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "sparse/tensor/by_tensor.h"
 #include "sparse/tensor/elements.h"
 #include "sparse/tensor/fills.h"
 
@@ -239,11 +238,8 @@ void Program::add(Query query) {
 }
 
 bool Program::all_finite() const {
-  static tensor::ByTensor<bool> known;
   return std::ranges::all_of(tensors_, [](const auto& each) {
-    const std::shared_ptr<const Tensor>& entries = each.second.entries;
-    return entries == nullptr ||
-           known.of(entries, [](const Tensor& tensor) { return tensor::all_finite(tensor.values); });
+    return each.second.entries == nullptr || tensor::all_finite(each.second.entries);
   });
 }
 

@@ -7,17 +7,21 @@ namespace joinsum::sparse::statistics {
 namespace {
 
 /// The most coordinates that one value's statistics may hold.
-constexpr size_t kMostElements = 20'000'000;
+constexpr size_t kMostElements = 4'000'000;
 
 using Coordinate = std::vector<int64_t>;
+
+void check_count(double elements) {
+  JOINSUM_USER_CHECK(elements <= static_cast<double>(kMostElements),
+                     "sparse program: too many elements to count exactly: elements=", elements,
+                     "; estimate by chain or uniform");
+}
 
 /// The coordinates of all stored elements, each along the indices in ascending order.
 class Exact : public Statistics {
  public:
   Exact(IndexSet indices_, std::set<Coordinate> elements_) : Statistics(indices_), elements(std::move(elements_)) {
-    JOINSUM_USER_CHECK(elements.size() <= kMostElements,
-                       "sparse program: too many elements to count exactly: elements=", elements.size(),
-                       "; estimate by chain or uniform");
+    check_count(static_cast<double>(elements.size()));
   }
   const std::set<Coordinate> elements;
 };
@@ -47,6 +51,7 @@ Coordinate at(const Coordinate& coordinate, const std::vector<size_t>& positions
 StatisticsPtr joined(const StatisticsPtr& a, const StatisticsPtr& b) {
   const IndexSet shared = a->indices & b->indices, all = a->indices | b->indices;
   const auto shared_of_a = positions_of(shared, a->indices), shared_of_b = positions_of(shared, b->indices);
+  if (shared == 0) check_count(static_cast<double>(elements_of(a).size()) * static_cast<double>(elements_of(b).size()));
   std::map<Coordinate, std::vector<const Coordinate*>> by_shared;
   for (const Coordinate& element : elements_of(b)) by_shared[at(element, shared_of_b)].push_back(&element);
   const auto from_a = positions_of(a->indices, all), from_b = positions_of(b->indices, all);
@@ -55,6 +60,7 @@ StatisticsPtr joined(const StatisticsPtr& a, const StatisticsPtr& b) {
   for (const Coordinate& left : elements_of(a)) {
     const auto found = by_shared.find(at(left, shared_of_a));
     if (found == by_shared.end()) continue;
+    check_count(static_cast<double>(out.size() + found->second.size()));
     for (size_t i = 0; i < left.size(); ++i) element[from_a[i]] = left[i];
     for (const Coordinate* right : found->second) {
       for (size_t i = 0; i < right->size(); ++i) element[from_b[i]] = (*right)[i];
@@ -66,9 +72,7 @@ StatisticsPtr joined(const StatisticsPtr& a, const StatisticsPtr& b) {
 
 /// All coordinates along `indices`.
 StatisticsPtr everything(IndexSet indices, const IndexSpace& space) {
-  JOINSUM_USER_CHECK(extent_of(indices, space) <= static_cast<double>(kMostElements),
-                     "sparse program: too many elements to count exactly: elements=", extent_of(indices, space),
-                     "; estimate by chain or uniform");
+  check_count(extent_of(indices, space));
   Key extents;
   for (const int64_t index : members_of(indices)) extents.push_back(space.sizes[index]);
   const std::vector<Key> keys = keys_of(Box::below(extents));

@@ -39,9 +39,12 @@ void refuse_repeated(const Coordinates& coordinates, const Ascending& elements, 
                      ", places=", places);
 }
 
+/// Whether a fold makes truths, 0 and 1, of its values.
+bool gives_truths(std::optional<Operator> fold) { return fold == Operator::kAnd || fold == Operator::kOr; }
+
 /// Folds each run of equal elements; a run begins at each of `begins`.
 Values folded(const Values& values, const Ascending& elements, const std::vector<int64_t>& begins, Operator fold) {
-  const bool truth = values.dtype == DType::kBool;
+  const bool truth = values.dtype == DType::kBool || gives_truths(fold);
   return with_element_type("sparse tensor", values.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = values.as<T>();
@@ -63,7 +66,7 @@ DistinctElements distinct_elements(const Coordinates& coordinates, const std::ve
   const Ascending elements = sorted(columns_of(coordinates, axes));
   const Columns& columns = elements.columns;
   const int64_t repeated = first_repeated(columns);
-  if (repeated == columns.count) {
+  if (repeated == columns.count && !gives_truths(fold)) {
     return {.columns = columns,
             .count = columns.count,
             .values = elements.places.empty() ? coordinates.values : gathered(coordinates.values, elements.places)};

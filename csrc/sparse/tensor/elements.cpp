@@ -5,6 +5,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "sparse/tensor/by_tensor.h"
+
 namespace joinsum::sparse::tensor {
 namespace {
 
@@ -88,6 +90,11 @@ bool all_finite(const Values& values) {
     }
     return true;
   });
+}
+
+bool all_finite(const std::shared_ptr<const Tensor>& tensor) {
+  static ByTensor<bool> known;
+  return known.of(tensor, [](const Tensor& each) { return all_finite(each.values); });
 }
 
 }  // namespace joinsum::sparse::tensor

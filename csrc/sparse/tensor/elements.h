@@ -46,6 +46,9 @@ void check_truths(const Values& values);
 /// Whether no value is an infinity or no number.
 bool all_finite(const Values& values);
 
+/// The same of a tensor's values, which are looked at once while it is alive.
+bool all_finite(const std::shared_ptr<const Tensor>& tensor);
+
 /// Whether two elements are the same value; numbers that are not are.
 template <class T>
 bool same_value(T a, T b) {

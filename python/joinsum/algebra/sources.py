@@ -146,8 +146,15 @@ def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
     if math.prod(x.shape) * x.dtype.itemsize >= 2**63:
         raise PlanError(f"{who}: a tensor of 2^63 bytes or more, were it dense: shape={list(x.shape)}")
     if isinstance(x, SparseTensor):
+        if x.fill != 0:
+            raise PlanError(
+                f"{who}: a sparse tensor is 0 here where it stores nothing; einsums and programs take other fills: "
+                f"fill={x.fill}"
+            )
         return x.to_torch("coo")
     dtype_name(who, x.dtype)
+    if x.is_inference() and not torch.is_inference_mode_enabled():
+        x = x.clone()  # torch lets nobody detach it here
     x = _well_formed(who, x.detach())
     coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).coalesce()
     if coo.dense_dim() > 0:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from joinsum import _C
@@ -14,7 +15,19 @@ from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.planner.baseline_costs import PricedBaseline
 
-__all__ = ["CapturedGraph", "Executable"]
+__all__ = ["CapturedGraph", "Executable", "SparseEntries"]
+
+
+@dataclass(frozen=True)
+class SparseEntries:
+    """What is known of the elements of a sparse input.
+
+    count    about how many it stores
+    sample   for each axis indices of some, as `entry_sample` says; None where no axis is cut
+    """
+
+    count: int
+    sample: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,7 @@ class CapturedGraph:
                      they are
     replicate        operators without a rule, `aten::...`, that run whole on every site
     numbers          those in it that are symbolic; None where all are plain
-    sparse           for inputs that are sparse, by name, about how many elements they store
+    sparse           for inputs that are sparse, by name, what is known of their elements
     """
 
     gm: torch.fx.GraphModule
@@ -43,7 +56,7 @@ class CapturedGraph:
     moving: Collection[int] = frozenset()
     replicate: Collection[str] = ()
     numbers: SymbolicNumbers | None = None
-    sparse: Mapping[str, int] = field(default_factory=dict)
+    sparse: Mapping[str, SparseEntries] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device | None:

@@ -97,7 +97,7 @@ class DistributedExecutable:
     @cached_property
     def input_types(self) -> list[_C.PhysicalType | None]:
         """For each input, where the plan for whole inputs wants it; None for one that is no tensor or is not read."""
-        wanted = dict(self._first.choice.plan.inputs)
+        wanted = self._first.wanted
         types: list[_C.PhysicalType | None] = [None] * len(self.graph.example_inputs)
         for each in self._first.signature.inputs:
             if each.position is not None:

@@ -6,11 +6,12 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from joinsum import _C
@@ -19,7 +20,7 @@ from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.base.errors import TransportError
 from joinsum.capture.argument_layout import ArgumentLayout
-from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.capture.captured_graph import CapturedGraph, SparseEntries
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.record import record_with_template
 from joinsum.capture.recording.recorded import Output, Recorded, Signature
@@ -28,13 +29,14 @@ from joinsum.capture.run_errors import in_users_words
 from joinsum.cluster.context import Context
 from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.execution.balanced_plans import balanced_cuts
 from joinsum.execution.operands import checksum_of
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.graphs.contraction_order import best_orders
 from joinsum.planner.baseline_costs import PricedBaseline, ProgramBaselines
 from joinsum.planner.baselines.placement_baselines import ProgramInput
-from joinsum.planner.cost import cost, seconds_of_work
-from joinsum.planner.plan_choice import Ends, PlanChoice, PlanRequest, choice_for, choose
+from joinsum.planner.cost import PlanCost, cost, seconds_of_work
+from joinsum.planner.plan_choice import Ends, PlanChoice, PlanRequest, choice_for, choose, recut
 
 __all__ = ["PlannedProgram", "StoredInputs"]
 
@@ -75,19 +77,26 @@ class StoredInputs:
 class _How:
     """How a program was recorded, and how it is to run.
 
-    stored                the inputs that are stored on the sites already
-    stay, state, device   as in CapturedGraph
+    stored                        the inputs that are stored on the sites already
+    stay, state, device, sparse   as in CapturedGraph
     """
 
     stored: StoredInputs
     stay: Collection[int]
     state: Collection[int] | None
     device: torch.device | None
+    sparse: Mapping[str, SparseEntries]
 
     def recorded(self, graph: CapturedGraph) -> tuple[Recorded, Template | None]:
         """The program of a graph, and its template."""
         return record_with_template(
-            graph.gm, graph.names, graph.replicate, self.stored.axes, graph.ties, graph.numbers, graph.sparse
+            graph.gm,
+            graph.names,
+            graph.replicate,
+            self.stored.axes,
+            graph.ties,
+            graph.numbers,
+            {name: each.count for name, each in graph.sparse.items()},
         )
 
     def staying(self, signature: Signature) -> set[str]:
@@ -97,9 +106,16 @@ class _How:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """A plan, where inputs start, and whether it is of the graph without decomposed calls."""
+    """A plan, and what runs.
+
+    choice         the plan, for axes that are cut evenly
+    plan           the same for the cuts that entries of sparse inputs need, or that stored inputs have
+    starts         where inputs start
+    undecomposed   whether it is of the graph without decomposed calls
+    """
 
     choice: PlanChoice
+    plan: _C.IaPlan
     starts: dict[str, _C.PhysicalType]
     undecomposed: bool
 
@@ -142,7 +158,7 @@ class PlannedProgram(PlannedGraph):
     @staticmethod
     def of(current: Context, graph: CapturedGraph, stored: StoredInputs) -> PlannedProgram:
         """The program of a graph for these stored inputs."""
-        how = _How(stored, graph.stay, graph.state, graph.device)
+        how = _How(stored, graph.stay, graph.state, graph.device, graph.sparse)
         recorded, template = how.recorded(graph)
         core = _binary(current, recorded.graph(how.staying(recorded)))
         return PlannedProgram(current, recorded, core, how, lambda: recorded, template)
@@ -185,12 +201,14 @@ class PlannedProgram(PlannedGraph):
         made = PlannedProgram(
             self.context, resized.signature, choice.binary, how, lambda: how.recorded(graph())[0], self.template
         )
-        starts = made._starts_of(choice.binary, warn=False)
-        wanted = dict(choice.plan.inputs)
+        cuts = made._cuts_of(choice.binary)
+        starts = made._starts_of(cuts, warn=False)
+        plan = made._cut(choice, cuts, made._request_of(core, starts))
+        wanted = dict(plan.inputs)
         gathered = self._stored.keys() - chosen.starts.keys()
         if any(wanted.get(name) not in (None, starts.get(name)) for name in made._stored.keys() - gathered):
             return None
-        made.__dict__["_chosen"] = _Chosen(choice, starts, chosen.undecomposed)
+        made.__dict__["_chosen"] = _Chosen(choice, plan, starts, chosen.undecomposed)
         made._due = _RUNS_AT_LEAST
         return made
 
@@ -206,8 +224,28 @@ class PlannedProgram(PlannedGraph):
         return self._baselines.priced(self.choice, Ends(free=frozenset(self._stay)))
 
     def modules(self) -> dict[str, str]:
-        """For nodes of `choice.plan`, by name, the user's module that computes them, where that is known."""
+        """For nodes of `plan`, by name, the user's module that computes them, where that is known."""
         return self.recorded.modules_in(self.choice.plan, lambda graph: _orders(self.context, graph), self._stay)
+
+    @cached_property
+    def plan(self) -> IaPlan:
+        """The physical plan that runs."""
+        return IaPlan(self._chosen.plan)
+
+    @cached_property
+    def cost(self) -> PlanCost:
+        """The costs of `choice`, node by node, on the cluster that it was chosen for."""
+        return cost(IaPlan(self.choice.plan), self.context.cluster)
+
+    @cached_property
+    def _types(self) -> dict[str, _C.PhysicalType]:
+        """Where the plan wants its inputs."""
+        return dict(self._chosen.plan.inputs)
+
+    @property
+    def wanted(self) -> Mapping[str, _C.PhysicalType]:
+        """For the inputs that the plan reads, by name, where it wants them."""
+        return self._types
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:
@@ -231,13 +269,13 @@ class PlannedProgram(PlannedGraph):
                 many = len(recorded.vertices) > _SEARCHED
                 if many or _work(self.core) > _MORE_WORK * _work(undecomposed):
                     graphs.append(undecomposed)
-        baselines = None if self._baselines is None else self._baselines.warm_starts
         choices: list[_Chosen] = []
         for graph in graphs:
-            starts = self._starts_of(graph)
-            ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
-            choice = choose(self.context, PlanRequest(graph, ends=ends, reuse=True, baselines=baselines))
-            choices.append(_Chosen(choice, starts, bool(choices)))
+            cuts = self._cuts_of(graph)
+            starts = self._starts_of(cuts)
+            request = self._request_of(graph, starts)
+            choice = choose(self.context, request)
+            choices.append(_Chosen(choice, self._cut(choice, cuts, request), starts, bool(choices)))
         if len(choices) == 1:
             return choices[0]
         return min(choices, key=lambda each: cost(IaPlan(each.choice.plan), self.context.cluster).seconds)
@@ -249,10 +287,41 @@ class PlannedProgram(PlannedGraph):
         wanted = {each.position: self._types.get(each.name) for each in self.signature.inputs}
         return all(wanted.get(position) in (None, type_) for position, type_ in stored.items())
 
-    def _starts_of(self, graph: _C.EinsumPlan, warn: bool = True) -> dict[str, _C.PhysicalType]:
-        """For inputs that are stored on the sites, the type in which the plan takes their blocks as they are. Inputs
-        whose layout no plan can express are gathered before each run."""
-        cuts = graph.even_cuts(self.context.sites)
+    def _request_of(self, graph: _C.EinsumPlan, starts: Mapping[str, _C.PhysicalType]) -> PlanRequest:
+        ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
+        baselines = None if self._baselines is None else self._baselines.warm_starts
+        return PlanRequest(graph, ends=ends, reuse=True, baselines=baselines)
+
+    def _cut(self, choice: PlanChoice, cuts: Mapping[str, _C.RelationType], request: PlanRequest) -> _C.IaPlan:
+        """The plan for these cuts of its inputs."""
+        if cuts == choice.binary.even_cuts(self.context.sites):
+            return choice.plan
+        return recut(self.context, request, choice, cuts)
+
+    def _cuts_of(self, graph: _C.EinsumPlan) -> dict[str, _C.RelationType]:
+        """How the graph's inputs are cut: so that sites have about equal work for the entries of sparse ones that were
+        captured, and otherwise evenly; as those are that are stored on the sites."""
+        even = graph.even_cuts(self.context.sites)
+        stored = {name: _cut_points(type_, even[name]) for name, type_ in self._stored.items() if name in even}
+        samples = self._samples_of(graph)
+        if self.context.sites == 1 or not (samples or any(map(any, stored.values()))):
+            return even
+        return balanced_cuts(self.context, graph, samples, even, stored)
+
+    def _samples_of(self, graph: _C.EinsumPlan) -> dict[str, list[list[int]]]:
+        """Where entries of sparse inputs lie, along each factor of their axes."""
+        samples = {name: self._how.sparse[name].sample for name in graph.sparse_inputs if name in self._how.sparse}
+        return {
+            name: [
+                part.tolist() for x, axes in zip(sample, self._axes[name], strict=True) for part in _parts_of(x, axes)
+            ]
+            for name, sample in samples.items()
+            if sample is not None
+        }
+
+    def _starts_of(self, cuts: Mapping[str, _C.RelationType], warn: bool = True) -> dict[str, _C.PhysicalType]:
+        """For inputs that are stored on the sites, the type in which the plan takes their blocks as they are, if it
+        cuts them so. Inputs whose layout no plan can express are gathered before each run."""
         found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._stored.items() if name in cuts}
         for name in (name for name, type_ in found.items() if type_ is None and warn):
             warnings.warn(
@@ -278,7 +347,7 @@ class PlannedProgram(PlannedGraph):
         self._runs += 1
         spoilt: set[str] = set()
         try:
-            made = current.execute(self.choice.plan, placed, {}, update=True, overwritten=spoilt)
+            made = current.execute(self._chosen.plan, placed, {}, update=True, overwritten=spoilt)
         except BaseException as error:
             # What a run that failed has not overwritten is as it was.
             for name in spoilt:
@@ -505,6 +574,11 @@ class _SparseInput:
         return same and all(map(torch.equal, parts, self.parts))
 
 
+def _parts_of(indices: np.ndarray, factors: Sequence[int]) -> list[np.ndarray]:
+    """Indices along an axis as indices along its factors, ascending."""
+    return [np.sort(each) for each in np.unravel_index(indices, tuple(factors))] if factors else []
+
+
 def _in_factors(x: torch.Tensor, axes: Sequence[Sequence[int]]) -> torch.Tensor:
     """A coalesced `torch.sparse_coo` tensor whose axes are the factors of its own ones; dense where there are none."""
     if [extent for factors in axes for extent in factors] == list(x.shape):
@@ -567,21 +641,38 @@ def _baselines_of(current: Context, signature: Signature, state: Collection[int]
     return ProgramBaselines(current, inputs)
 
 
-def _relabelled(type_: _C.PhysicalType, wanted: _C.RelationType) -> _C.PhysicalType | None:
-    """The type of relation `wanted` whose blocks hold what those of `type_` do: its axes are the same, or factors of
-    them. None where no placement says that."""
-    dims: dict[int, int] = {}
+def _cut_points(type_: _C.PhysicalType, wanted: _C.RelationType) -> list[list[int]]:
+    """For each axis of `wanted`, whose axes are those of a stored type or factors of them, the cut points that it has
+    there; none where it is not cut, or between indices of the axis."""
+    points: list[list[int]] = [[] for _ in wanted.axes]
+    for axis, place in _first_factors(type_, wanted):
+        inner = axis.extent // wanted.axes[place].extent
+        if axis.key_dim is not None and all(cut % inner == 0 for cut in axis.cuts):
+            points[place] = [cut // inner for cut in axis.cuts]
+    return points
+
+
+def _first_factors(type_: _C.PhysicalType, wanted: _C.RelationType) -> Iterator[tuple[_C.Axis, int]]:
+    """The axes of a stored type that have factors in `wanted`, and the place of each one's first factor there."""
     place = 0
     for axis in type_.relation.axes:
         first, left = place, axis.extent
         while left > 1:
             left //= wanted.axes[place].extent
             place += 1
-        key_dim = wanted.axes[first].key_dim if first < place else None
-        if axis.key_dim is not None and key_dim is not None:
-            inner = axis.extent // wanted.axes[first].extent
-            if [cut * inner for cut in wanted.axes[first].cuts] == list(axis.cuts):
-                dims[axis.key_dim] = key_dim
+        if first < place:
+            yield axis, first
+
+
+def _relabelled(type_: _C.PhysicalType, wanted: _C.RelationType) -> _C.PhysicalType | None:
+    """The type of relation `wanted` whose blocks hold what those of `type_` do: its axes are the same, or factors of
+    them. None where no placement says that."""
+    dims: dict[int, int] = {}
+    points = _cut_points(type_, wanted)
+    for axis, place in _first_factors(type_, wanted):
+        key_dim = wanted.axes[place].key_dim
+        if axis.key_dim is not None and key_dim is not None and points[place] == list(wanted.axes[place].cuts):
+            dims[axis.key_dim] = key_dim
     states: list[_C.AxisState] = []
     for state in type_.placement.states:
         if isinstance(state, _C.Replicated):

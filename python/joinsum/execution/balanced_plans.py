@@ -13,7 +13,7 @@ from joinsum import _C
 from joinsum.cluster.context import Context
 from joinsum.planner.plan_choice import PlanChoice, PlanRequest, recut
 
-__all__ = ["BalancedPlans", "entry_sample"]
+__all__ = ["BalancedPlans", "balanced_cuts", "entry_sample"]
 
 # Entries that are looked at, and how many of their indices stand for them, in order.
 _LOOKED_AT = 1 << 14
@@ -63,16 +63,26 @@ class BalancedPlans:
         self, known: Sequence[_Known], samples: Mapping[str, Sequence[Sequence[int]]]
     ) -> list[_Known]:
         """The known plans, or the last of them and a new one, with the one for these entries first."""
-        sites, binary = self._context.sites, self._choice.binary
-        several = not self._context.single_process
-        operations_of_byte = 1 / (_SECONDS * self._context.cluster.bytes_per_second) if several else 0.0
         cuts: dict[str, _C.RelationType] = {}
         for i, each in enumerate(known):
-            cuts = binary.balanced_cuts(sites, samples, operations_of_byte, each.cuts)
+            cuts = balanced_cuts(self._context, self._choice.binary, samples, each.cuts)
             if cuts == each.cuts:
                 return [each, *known[:i], *known[i + 1 :]]
         plan = recut(self._context, self._request, self._choice, cuts)
         return [_Known(cuts, plan), *known[: _MOST_PLANS - 1]]
+
+
+def balanced_cuts(
+    current: Context,
+    graph: _C.EinsumPlan,
+    samples: Mapping[str, Sequence[Sequence[int]]],
+    before: Mapping[str, _C.RelationType],
+    stored: Mapping[str, Sequence[Sequence[int]]] | None = None,
+) -> dict[str, _C.RelationType]:
+    """The cuts of a graph's inputs by which sites have about equal work: those of `before` where these are good enough,
+    and those of inputs that are stored already. Entries are known by their `entry_sample`."""
+    operations_of_byte = 0.0 if current.single_process else 1 / (_SECONDS * current.cluster.bytes_per_second)
+    return graph.balanced_cuts(current.sites, samples, operations_of_byte, before, stored or {})
 
 
 def entry_sample(x: torch.Tensor) -> np.ndarray:

@@ -25,6 +25,7 @@ __all__ = [
     "known_call",
     "remember",
     "remember_for_traits",
+    "total",
 ]
 
 # That a context remembers for operands of certain traits.
@@ -46,6 +47,9 @@ _VECTORS = ("sparse", "coo", "sorted_list", "dense")
 _WIDE = 32
 
 _LETTERS = "klmnopqrstuvwxyz"
+
+# Values of which torch adds up so many in one order, whatever its threads.
+_SUMMED = 4096
 
 Operand = SparseTensor | torch.Tensor
 # Computes the result of operands like those that it was made for; None for others.
@@ -165,7 +169,7 @@ def dense_product(text: str, other: str | None, result: str) -> Product | None:
     if other is None:
         sums = {"i": _C.CompressedRows.sums, "j": _C.CompressedRows.column_sums}.get(result)
         if result == "":
-            return lambda matrix, _: matrix.handle.values.sum() if rows_of(matrix) is not None else None
+            return lambda matrix, _: total(matrix.handle.values) if rows_of(matrix) is not None else None
         return None if sums is None else lambda matrix, _: _applied(sums, rows_of(matrix))
     along, left = ("j", "i") if "j" in other else ("i", "j")
     if along not in other or left in other or along in result:
@@ -407,7 +411,7 @@ def _sums_at_entries(case: _Case) -> Call | None:
         product = _times_at(members, given)
         if product is None:
             return None
-        return product.values.sum() if not case.result else _C.CompressedRows(product).sums()
+        return total(product.values) if not case.result else _C.CompressedRows(product).sums()
 
     return sums
 
@@ -514,3 +518,16 @@ def known_call(
     if result is not None:
         PLANS.hit()
     return result
+
+
+def total(values: torch.Tensor) -> torch.Tensor:
+    """The sum of a vector, in an order that does not depend on the number of threads.
+
+    >>> total(torch.ones(10_000))
+    tensor(10000.)
+    """
+    rows, rest = divmod(len(values), _SUMMED)
+    if rows == 0:
+        return values.sum()
+    sums = values[: rows * _SUMMED].view(rows, _SUMMED).sum(1)
+    return total(torch.cat([sums, values[-rest:].sum().reshape(1)]) if rest else sums)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from joinsum import _C
-from joinsum.execution.compressed_rows import FLOATS, Call, Operand
+from joinsum.execution.compressed_rows import FLOATS, Call, Operand, total
 from joinsum.execution.sparse_operands import ReadEinsum
 from joinsum.sparse import SparseTensor
 
@@ -131,7 +131,7 @@ def _sum_of_values(texts: Sequence[tuple[str, ...]], join: str) -> Call | None:
             return None
         assert isinstance(x, SparseTensor)
         assert isinstance(y, SparseTensor)
-        return torch.dot(x.handle.values, y.handle.values)
+        return total(x.handle.values * y.handle.values)
 
     return call
 

@@ -269,6 +269,10 @@ class SparseCall:
         if operand.requires_grad or self.operands[position].fill != 0 or len(set(labels)) < len(labels):
             return None
         array = sparse_array("einsum", operand).to(read.dtype)
+        if torch.is_grad_enabled():
+            # The backward pass reads the values of now, whatever is written into the operand's memory until then.
+            indices, values = array.indices(), array.values().clone()
+            array = torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
         entries = 1 << _bucket(array.values().numel())
         shapes, dtypes = [tuple(x.shape) for x in operands], [x.dtype for x in operands]
         key = ("sparse_einsum_on_sites", read.equation, read.operations, position, entries, *shapes, *dtypes)

@@ -121,7 +121,9 @@ class _Recorded(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.call, ctx.positions, ctx.results = call, positions, None
         # Reading them in the backward pass raises where they were written to.
-        ctx.save_for_backward(*inputs, *(x for x in call.given if isinstance(x, torch.Tensor)))
+        given = [x for x in call.given if isinstance(x, torch.Tensor)]
+        shared = [x.shared_values for x in call.given if isinstance(x, SparseTensor) and not x.requires_grad]
+        ctx.save_for_backward(*inputs, *given, *(x for x in shared if x is not None))
         if call.read.operations.products:
             found = call.run() if call.current.sites > 1 else _run_by_rows(call)
         else:
@@ -142,6 +144,12 @@ class _Recorded(torch.autograd.Function):
             raise PlanError(
                 f"einsum: gradients of sparse einsums have no gradients, so create_graph=True is not taken; make the "
                 f"sparse operands dense with to_dense()\n  {call.read.equation}"
+            )
+        functorch = torch._C._functorch
+        if functorch.is_legacy_batchedtensor(arriving) or functorch.is_batchedtensor(arriving):
+            raise PlanError(
+                f"einsum: gradients of sparse einsums are not batched, so is_grads_batched=True and vectorize=True are "
+                f"not taken; leave them out\n  {call.read.equation}"
             )
         assert ctx.saved_tensors
         needed = [p for i, p in enumerate(ctx.positions) if ctx.needs_input_grad[3 + i]]

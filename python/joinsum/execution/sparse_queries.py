@@ -56,9 +56,11 @@ class SparseQueries:
         dense: Collection[str],
         results: Sequence[str],
     ) -> SparseQueries | None:
-        """The same; None of one site, of more labels than there are letters, and of tensors of 2^59 elements."""
+        """The same; None of one site, of more labels than there are letters, of tensors of 2^59 elements, and of a
+        number that is not stored."""
         large = any(math.prod(x.shape) >= _MOST_ELEMENTS for x in tensors.values())
-        if current.sites == 1 or large or not plan.site_queries():
+        absent = any(not x.shape and x.nnz == 0 for x in tensors.values())
+        if current.sites == 1 or large or absent or not plan.site_queries():
             return None
         return cls(current, plan, tensors, dense, results)
 
@@ -98,10 +100,11 @@ class SparseQueries:
 
 
 def _block(x: SparseTensor | torch.Tensor, sparse: bool) -> torch.Tensor:
-    """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that are not at the fill."""
+    """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that it stores, of a dense
+    last level those that are not at the fill."""
     if isinstance(x, torch.Tensor) or not sparse:
         return x if isinstance(x, torch.Tensor) else x.to_dense()
-    indices, values = x.handle.to_coordinates(without_fill=True)
+    indices, values = x.handle.to_coordinates(without_fill=x.levels[-1:] == ("dense",))
     return torch.sparse_coo_tensor(torch.stack(indices), values, x.shape, is_coalesced=True, check_invariants=False)
 
 
@@ -140,7 +143,9 @@ class _Divided:
         self._tensors = {name: SparseTensor.of_handle(handle) for name, handle in handles.items()}
         self.queries = None
         if handles and len(handles) == len(entries):
-            dense = {name for name, x in self._tensors.items() if 2 * x.nnz > math.prod(x.shape)}
+            # An infinity times a zero that is stored is no number.
+            least = 0.5 if plan.program.all_finite else 1 - 1e-12
+            dense = {name for name, x in self._tensors.items() if x.nnz > least * math.prod(x.shape)}
             results = plan.program.queries
             self.queries = SparseQueries.where_divided(current, plan.handle, self._tensors, dense, results)
 

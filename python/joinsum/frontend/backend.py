@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from joinsum.base.arguments import show
 from joinsum.base.errors import CaptureError, PlanError
-from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.capture.captured_graph import CapturedGraph, SparseEntries
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -137,7 +137,7 @@ class ForwardAndBackward:
     moving     positions of inputs that the plan may move to other layouts; those among them that the graph writes into
                stay distributed. Where given, the graph is made ready to run only by `choose`, and `stay` is set before
     sharded    results whose first extent is one of these stay distributed, also in autograd
-    sparse     for inputs that are sparse, by name, about how many elements they store
+    sparse     for inputs that are sparse, by name, what is known of their elements
     """
 
     # Positions of results that stay distributed, in a graph without gradients.
@@ -152,7 +152,7 @@ class ForwardAndBackward:
         replicate: Collection[str] = (),
         moving: Collection[int] | None = None,
         sharded: Collection[int] = (),
-        sparse: Mapping[str, int] | None = None,
+        sparse: Mapping[str, SparseEntries] | None = None,
     ) -> None:
         check_devices(example_inputs)
         self._names = placeholder_names(gm) if names is None else names

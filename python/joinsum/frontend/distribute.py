@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from joinsum.algebra.sources import is_sparse
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
@@ -87,6 +88,11 @@ def distribute(
 
 def _call_of(inputs: object, keywords: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of a call with sample inputs."""
+    if keywords is not None and not isinstance(keywords, Mapping):
+        raise PlanError(
+            "distribute: several sample inputs are a tuple, joinsum.distribute(model, (x, y)), and those by keyword a "
+            f"dictionary: sample_keywords={show(keywords)}"
+        )
     if isinstance(inputs, Mapping):
         return (), {**inputs, **(keywords or {})}
     return inputs if isinstance(inputs, tuple) else (inputs,), dict(keywords or {})

@@ -57,11 +57,16 @@ def checked_shape(who: str, shape: object) -> list[int]:
 
 def checked_fill(who: str, fill: object) -> float:
     """`fill` as the core has it; false is 0."""
+    if isinstance(fill, (numpy.generic, numpy.ndarray, torch.Tensor)) and fill.ndim == 0:
+        fill = fill.item()
     if not isinstance(fill, bool) and not is_number(fill):
         raise PlanError(f"{who}: the fill is a number or a boolean: fill={show(fill)}")
     exact = not isinstance(fill, int) or abs(fill) <= 2**53
     if not exact and (abs(fill) >= 2**63 or int(float(fill)) != fill):
-        raise PlanError(f"{who}: the fill is no number that float64 has: fill={show(fill)}")
+        raise PlanError(
+            f"{who}: a fill is kept as a float64, and is a whole number of 53 bits, or one of 63 that float64 has: "
+            f"fill={show(fill)}"
+        )
     return float(fill)
 
 

@@ -40,12 +40,13 @@ def plan_options(
     cover: bool = True,
     most_loops: int = 10,
     kernel_size: int = 128,
+    dependencies: bool = False,
 ) -> _C.SparsePlanOptions:
     """The options of `Program.plan`, checked."""
     for name, value in (("estimator", estimator), ("mode", mode), ("search", search)):
         if not isinstance(value, str):
             raise PlanError(f"plan: {name} is a name: {name}={show(value)}")
-    for name, switch in (("distribute", distribute), ("cover", cover)):
+    for name, switch in (("distribute", distribute), ("cover", cover), ("dependencies", dependencies)):
         if type(switch) is not bool:
             raise PlanError(f"plan: {name} is True or False: {name}={show(switch)}")
     most_loops = integer("plan", "most_loops", most_loops)
@@ -57,7 +58,7 @@ def plan_options(
     if not isinstance(cost, (list, tuple)) or len(cost) != 2 or not all(map(_is_finite, cost)) or min(cost) < 0:
         raise PlanError(f"plan: cost is two finite numbers that are not negative: cost={show(cost)}")
     densities = checked_cutoffs("plan", cutoffs)
-    return _C.SparsePlanOptions(
+    options = _C.SparsePlanOptions(
         estimator,
         (float(cost[0]), float(cost[1])),
         mode,
@@ -68,3 +69,5 @@ def plan_options(
         most_loops,
         kernel_size,
     )
+    options.dependencies = dependencies
+    return options

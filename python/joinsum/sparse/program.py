@@ -146,6 +146,7 @@ class Program:
         cover: bool = True,
         most_loops: int = 10,
         kernel_size: int = 128,
+        dependencies: bool = True,
     ) -> Plan:
         """How the queries are computed, as data that prints.
 
@@ -160,10 +161,14 @@ class Program:
         most_loops   of a kernel whose loops are ordered by search; above, greedily
         kernel_size  occurrences of indices in the operands of one query, beyond the distinct indices, above which the
                      cheapest product of some of its factors becomes a query of its own
+        dependencies  whether a tensor that is joined with itself along an axis that determines its others, as a key
+                     does, is read as one: no two stored elements have the same coordinate along such an axis
 
         Source: Galley, sections 5 and 6.
         """
-        options = plan_options(estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size)
+        options = plan_options(
+            estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size, dependencies
+        )
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
         return Plan(handle, self.handle, time.perf_counter() - start, self.dtype)
@@ -202,7 +207,8 @@ class Program:
             traits.append((name, SparseTensor.of_handle(handle).traits))
         queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
         sizes = tuple(sorted(self._data["index_sizes"].items()))
-        alike = ("program", key, self.dtype, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
+        facts = (self.handle.all_finite, repr(self.handle.dependencies))
+        alike = ("program", key, self.dtype, tuple(queries), sizes, tuple(traits), *facts)
 
         def made() -> Plan:
             plan = self.plan(**options)

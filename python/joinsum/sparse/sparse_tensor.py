@@ -343,6 +343,11 @@ class SparseTensor:
         """
         return self.handle.to_coordinates(False)[1].clone() if self._values is None else self._values
 
+    @property
+    def shared_values(self) -> torch.Tensor | None:
+        """What `with_values` got, in whose memory the values are; None of other tensors."""
+        return self._values
+
     def with_values(self, values: torch.Tensor | numpy.ndarray | Sequence[float]) -> SparseTensor:
         """The same stored elements with other values, in row-major order, of shape (nnz,). Values that require a
         gradient get it from einsums of the tensor, and of what `to`, `with_levels`, `to_dense` and `to_torch` make of

@@ -119,6 +119,23 @@ TEST(BalancedCuts, CutsStayWhereTheyAreNearlyBalanced) {
   EXPECT_NE(balanced_cuts(plan, 4, others, 0, cuts), cuts);
 }
 
+TEST(BalancedCuts, ClassesHaveTheCutsOfStoredInputs) {
+  const Plan plan = plan_of(kProduct);
+  const EntrySamples samples{{"A", {crowded(5000), crowded(3000)}}};
+  const CutPoints stored{0, 100, 200, 300, 3000};
+  const auto with = [&](const std::vector<CutPoints>& of_x) {
+    return balanced_cuts(plan, 4, samples, 0, even_cuts(plan, 4), {{"X", of_x}, {"unknown", {}}});
+  };
+  const Cuts cuts = with({stored, {}});
+  EXPECT_EQ(cuts.at("X").axes[0].cuts, stored);
+  EXPECT_EQ(cuts.at("A").axes[1].cuts, stored);
+  EXPECT_EQ(cuts.at("A").axes[0], balanced(plan, samples).at("A").axes[0]);
+  // In as many parts, of all of the axis.
+  EXPECT_EQ(with({{0, 1500, 3000}, {}}), balanced(plan, samples));
+  EXPECT_EQ(with({{0, 100, 200, 300, 3001}, {}}), balanced(plan, samples));
+  EXPECT_THROW(with({stored}), PlanError);
+}
+
 TEST(BalancedCuts, SamplesAreOfAllAxes) {
   const Plan plan = plan_of(kProduct);
   EXPECT_THROW(balanced(plan, {{"A", {crowded(5000)}}}), PlanError);

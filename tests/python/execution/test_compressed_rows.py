@@ -442,3 +442,24 @@ def test_products_with_very_many_columns_take_no_memory_for_each() -> None:
     found = joinsum.einsum("ij,jk->ik", left, right, out_format="csr")
     assert isinstance(found, SparseTensor)
     assert found.values().tolist() == [3.0, 8.0]
+
+
+@pytest.mark.parametrize("entries", [4000, 100_000])
+def test_sums_of_all_elements_do_not_depend_on_the_number_of_threads(entries: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    places, values = torch.randint(0, 20_000, (2, entries), generator=draw), torch.randn(entries, generator=draw)
+    matrix = SparseTensor.from_coordinates(places, values, (20_000, 20_000), levels="csr", fold="sum")
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(
+            [
+                joinsum.einsum(equation, *operands).item()
+                for equation, *operands in (("ij->", matrix), ("ij,ij->", matrix, matrix))
+            ]
+        )
+    assert found[0] == found[1] == found[2]
+    exact = matrix.values().double()
+    torch.testing.assert_close(
+        torch.tensor(found[0]).double(), torch.stack([exact.sum(), exact.square().sum()]), rtol=1e-4, atol=1e-2
+    )

@@ -368,3 +368,12 @@ def test_a_map_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     x = SparseTensor.from_torch(torch.eye(3), levels="csr")
     with pytest.raises(joinsum.PlanError, match="the maps abs, exp, log, negate, relu, sigmoid, sqrt, square"):
         joinsum.einsum("ij->ij", x, join="tanh")
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_tensors_of_inference_mode_are_operands_outside(sites: int) -> None:
+    joinsum.init(sites=sites)
+    with torch.inference_mode():
+        matrix = torch.eye(3).to_sparse()
+    assert joinsum.einsum("ij,j->i", matrix, torch.arange(3.0)).tolist() == [0.0, 1.0, 2.0]
+    joinsum.init()

@@ -304,3 +304,53 @@ def test_results_that_equal_their_fill_pass_gradients_on(block: int, sites: int)
             compare_cancelling(60 * block + seed)
     finally:
         joinsum.init()
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_elements_that_equal_the_fill_are_elements_on_all_sites(sites: int, start: float) -> None:
+    joinsum.init(sites=sites)
+    graph = SparseTensor.from_edges([[0, 0], [0, 1], [1, 1]], 2)
+    other = torch.tensor([[1.0, 0.0], [-1.0, 2.0]])
+    weights, dense = torch.full((3,), start, requires_grad=True), torch.full((3,), start, requires_grad=True)
+    product = joinsum.einsum("ij,jk->ik", graph.with_values(weights), other, out_format="csr")
+    assert product.nnz == 4
+    (product.to_dense() - 5).pow(2).sum().backward()
+    (torch.zeros(2, 2).index_put((torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])), dense) @ other - 5).pow(
+        2
+    ).sum().backward()
+    torch.testing.assert_close(weights.grad, dense.grad)
+    joinsum.init()
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("kind", ["with_values", "csr", "coo"])
+def test_writes_between_the_passes_do_not_change_gradients(kind: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    values = torch.ones(3)
+    graph = {
+        "with_values": lambda: SparseTensor.from_edges([[0, 0], [1, 1], [2, 2]], 3).with_values(values),
+        "csr": lambda: torch.eye(3).to_sparse_csr(),
+        "coo": lambda: torch.eye(3).to_sparse(),
+    }[kind]()
+    x = torch.ones(3, requires_grad=True)
+    result = joinsum.einsum("ij,j->i", graph, x)
+    (values if kind == "with_values" else graph.values() if kind == "csr" else graph._values()).mul_(5)
+    if sites == 1:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
+    else:
+        result.sum().backward()
+        torch.testing.assert_close(x.grad, torch.ones(3))
+    joinsum.init()
+
+
+@pytest.mark.parametrize("agg", ["sum", "max"])
+def test_batched_gradients_are_refused(agg: str) -> None:
+    joinsum.init(sites=1)
+    graph = SparseTensor.from_edges([[0, 1], [1, 0]], 2)
+    with pytest.raises(joinsum.PlanError, match="are not batched"):
+        torch.autograd.functional.jacobian(
+            lambda x: joinsum.einsum("ij,j->i", graph, x, agg=agg), torch.ones(2), vectorize=True
+        )
+    joinsum.init()

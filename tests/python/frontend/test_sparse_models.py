@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -356,3 +357,76 @@ def test_a_dense_copy_has_the_dtype_that_is_asked_for() -> None:
     product, doubled = joinsum.distribute(Copy(), (matrix.to_sparse(), x))(matrix.to_sparse(), x)
     torch.testing.assert_close(product, matrix.double() @ x.double())
     torch.testing.assert_close(doubled, (x * 2).double())
+
+
+def crowded(vertices: int, edges: int) -> Tensor:
+    """A graph whose first vertices have most of the edges."""
+    draw = torch.Generator().manual_seed(2)
+    heavy = (torch.rand(edges, generator=draw) ** 3 * vertices).long()
+    places = torch.stack([heavy, torch.randint(0, vertices, (edges,), generator=draw)])
+    return torch.sparse_coo_tensor(
+        places, torch.full((edges,), 0.1), (vertices, vertices), check_invariants=True
+    ).coalesce()
+
+
+class OverVertices(GraphConvolutions):
+    """Of which the features of vertices are a buffer, or parameters."""
+
+    def __init__(self, adjacency: Tensor, trained: bool) -> None:
+        super().__init__(adjacency)
+        features = torch.randn(adjacency.shape[0], 6, generator=torch.Generator().manual_seed(4))
+        if trained:
+            self.features = nn.Parameter(features)
+        else:
+            self.register_buffer("features", features)
+
+    def forward(self) -> Tensor:  # type: ignore[override]
+        return super().forward(self.features)
+
+
+@pytest.mark.filterwarnings("error:capture")
+@pytest.mark.parametrize("trained", [False, True])
+def test_sites_have_about_equal_parts_of_uneven_graphs(trained: bool) -> None:
+    adjacency, classes = crowded(400, 6000), torch.arange(400) % 4
+    plain, model = OverVertices(adjacency, trained), OverVertices(adjacency, trained)
+    theirs, ours = (torch.optim.Adam(each.parameters(), lr=0.01) for each in (plain, model))
+    step = joinsum.train_step(model, lambda scores, target: F.cross_entropy(scores, target), ours)
+    for _ in range(3):
+        theirs.zero_grad()
+        loss = F.cross_entropy(plain(), classes)
+        loss.backward()
+        theirs.step()
+        torch.testing.assert_close(step(classes), loss.detach(), rtol=1e-5, atol=1e-5)
+    inputs = dict(step.captured_or_last().planned.plan.core.inputs)
+    cuts = list(inputs["adjacency"].relation.axes[0].cuts)
+    if len(cuts) > 2:
+        rows = torch.bincount(adjacency.indices()[0], minlength=400)
+        parts = len(cuts) - 1
+        shares = [rows[begin:end].sum().item() for begin, end in itertools.pairwise(cuts)]
+        assert max(shares) < 0.9 * rows[: 400 // parts].sum().item()  # the first part's, were they cut evenly
+        assert cuts == list(inputs["features"].relation.axes[0].cuts)
+    # Another graph, of the stored features, takes them as they lie.
+    with torch.no_grad():
+        torch.testing.assert_close(joinsum.gather(model)(), plain(), rtol=1e-4, atol=1e-4)
+
+
+class HoldsSparseTensor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = joinsum.SparseTensor.from_edges([[0, 1], [1, 0]], 2)
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return joinsum.einsum("ij,jk->ik", self.graph, self.linear(x))
+
+
+def test_a_sparse_tensor_in_a_model_is_named_with_what_to_do() -> None:
+    model = HoldsSparseTensor()
+    step = joinsum.train_step(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.CaptureError, match="attribute=graph; register it as a buffer"):
+        step(torch.ones(2, 2), torch.ones(2, 2))
+
+
+def test_sample_inputs_that_are_no_tuple_are_an_error() -> None:
+    with pytest.raises(joinsum.PlanError, match="several sample inputs are a tuple"):
+        joinsum.distribute(GraphConvolutions(sparse(5, 5)), torch.ones(5, 6), torch.ones(5, 6))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from joinsum import sparse
+from joinsum import PlanError, sparse
 
 from .reference.elimination import Settings, elimination_cost, start
 from .reference.expressions import ReferenceProgram, free_indices
@@ -259,3 +259,47 @@ def test_absorbing_sums_what_occurs_nowhere_else() -> None:
     assert sparse.elimination_cost(program, ["j"], mode="absorb", **options) == 10 * 1 + 64
     assert sparse.elimination_cost(program, ["j", "i", "k"], mode="single", **options) == 160 + 64 + 40 + 16 + 10 + 4
     assert sparse.elimination_cost(program, ["i", "j"], mode="absorb", **options) == 40 + 16 + 10 + 16
+
+
+def stored(shape: list[int], entries: int, fill: float | str = 0) -> dict[str, Any]:
+    places = list(itertools.product(*map(range, shape)))[:entries]
+    return {"shape": shape, "fill": fill, "coo": [[*place, 5] for place in places]}
+
+
+@pytest.mark.parametrize("estimator", ["chain", "uniform", "exact"])
+def test_a_factor_without_a_loop_yet_leaves_all_coordinates_to_the_other_ones(estimator: str) -> None:
+    def iterations(text: str, tensors: dict[str, Any], loops: list[str]) -> list[float]:
+        query = {"name": "q", "expr": parse(text), "output": sorted(loops)}
+        program = sparse.Program({"tensors": tensors, "queries": [query]})
+        if estimator == "exact":
+            return list(sparse.order_costs(query, program, loops)["iterations"])
+        physical = program.plan(estimator=estimator).physical[0]
+        return list(physical["iterations"])
+
+    if estimator == "exact":
+        infinite = {"A": stored([4], 2, "-inf"), "B": stored([3], 1)}
+        assert iterations("neg(+(A[a], B[d]))", infinite, ["d", "a"]) == [3, 6]
+        mixed = {"A": stored([20], 2), "B": stored([20], 7, 1), "C": stored([20], 1)}
+        assert iterations("+(*(A[a], B[d]), C[d])", mixed, ["d", "a"]) == [20, 58]
+    else:
+        mixed = {"A": stored([20], 2), "B": stored([20], 7, 1), "C": stored([20], 1)}
+        assert all(each >= 2 for each in iterations("+(*(A[a], B[d]), C[d])", mixed, ["d", "a"]))
+
+
+def test_truths_of_numbers_are_estimated_as_written() -> None:
+    program = sparse.Program(
+        {"tensors": {"A": stored([3], 2)}, "queries": [{"name": "q", "expr": ["in", "A", ["i"]], "output": ["i"]}]}
+    )
+    assert sparse.estimate(parse("or(A[i], or(3, 0))"), program, "exact") == 0
+    assert sparse.estimate(parse("or(A[i], or(1, 0))"), program, "exact") == 0
+    assert sparse.estimate(parse("or(A[i], or(0, 0))"), program, "exact") == 2
+
+
+def test_exact_statistics_of_too_many_elements_are_refused() -> None:
+    half = {"shape": [100_000], "coo": [[i, 1] for i in range(0, 100_000, 2)]}
+    read = [["in", "v", ["i"]], ["in", "v", ["j"]]]
+    for body in (["map", "*", read], ["map", "sq", [["map", "+", read]]]):
+        query = {"name": "q", "expr": ["agg", "+", ["i", "j"], ["map", "sqrt", [body]]], "output": []}
+        program = sparse.Program({"tensors": {"v": half}, "queries": [query]})
+        with pytest.raises(PlanError, match="too many elements to count exactly"):
+            program.plan(estimator="exact")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -50,7 +53,7 @@ def test_greedy_plans_cost_what_greedy_elimination_costs(estimator: str, mode: s
         reference = ReferenceProgram.from_json(value)
         settings = Settings(estimator, COSTS[number % 3], mode)
         options: dict[str, Any] = {"estimator": estimator, "cost": settings.cost, "mode": mode, "search": "greedy"}
-        plan = planned(value, **options, cover=False, distribute=False)
+        plan = planned(value, **options, cover=False, distribute=False, dependencies=False)
         costs = greedy_costs(reference, settings)
         assert any(plan.cost == pytest.approx(cost, rel=1e-9) for cost in costs), (number, plan.cost, costs)
         assert planned(value, **options).cost <= plan.cost * (1 + 1e-9), number
@@ -64,7 +67,7 @@ def test_branch_and_bound_costs_at_most_what_greedy_costs(estimator: str, mode: 
         value = random_program("sum_of_products", number)
         options: dict[str, Any] = {"estimator": estimator, "cost": COSTS[number % 3], "mode": mode}
         assert planned(value, search="branch_and_bound", **options).cost <= planned(value, **options).cost * (1 + 1e-9)
-        options |= {"cover": False, "distribute": False}
+        options |= {"cover": False, "distribute": False, "dependencies": False}
         greedy = planned(value, search="greedy", **options).cost
         found = planned(value, search="branch_and_bound", **options)
         assert found.cost <= greedy * (1 + 1e-9), number
@@ -374,3 +377,85 @@ def test_what_a_run_did_is_its_own_while_threads_run_the_same_plan() -> None:
     with ThreadPoolExecutor(3) as pool:
         for each in [pool.submit(run, rows) for rows in (2, 3, 6)]:
             each.result()
+
+
+def test_a_step_of_distribution_is_taken_where_it_is_cheaper() -> None:
+    """The search gives up on plans that cost more than the best one, and compares the others with that alone."""
+    n = 2000
+    tensors = {
+        "B": {"shape": [n], "nnz": 10},
+        "C": {"shape": [n, n], "nnz": 20000},
+        "D": {"shape": [n], "nnz": 1500},
+    }
+    b, c, d = ["in", "B", ["c"]], ["in", "C", ["c", "d"]], ["in", "D", ["d"]]
+    forms = (
+        ["map", "*", [b, ["map", "+", [c, d]]]],
+        ["map", "+", [["map", "*", [b, c]], ["map", "*", [b, d]]]],
+    )
+    costs = [
+        planned(
+            {"tensors": tensors, "queries": [{"name": "q", "expr": ["agg", "+", ["d"], form], "output": ["c"]}]},
+            estimator="uniform",
+        ).cost
+        for form in forms
+    ]
+    assert costs[0] <= costs[1] * (1 + 1e-9)
+
+
+def product_of_sums(number: int) -> dict[str, Any]:
+    """Over tensors of which statistics are known."""
+    seed = random.Random(number)
+    sizes = {name: seed.choice([4, 8]) for name in "abcd"}
+    tensors: dict[str, Any] = {}
+
+    def read() -> list[Any]:
+        indices = seed.sample("abcd", seed.choice([1, 2]))
+        shape = [sizes[index] for index in indices]
+        name = f"T{len(tensors)}"
+        tensors[name] = {"shape": shape, "nnz": seed.randint(1, int(0.6 * math.prod(shape)))}
+        return ["in", name, indices]
+
+    def summand() -> list[Any]:
+        return read() if seed.random() < 0.7 else ["map", "*", [read(), read()]]
+
+    sums = [["map", "+", [summand() for _ in range(seed.choice([2, 3]))]] for _ in range(2)]
+    expr = ["map", "*", [*sums, read()]]
+    free = sorted({index for name in re.findall(r"'([abcd])'", str(expr)) for index in name})
+    reduced = seed.sample(free, 1)
+    query = {
+        "name": "q",
+        "expr": ["agg", "+", reduced, expr],
+        "output": [index for index in free if index not in reduced],
+    }
+    return {"index_sizes": sizes, "tensors": tensors, "queries": [query]}
+
+
+def test_distributed_plans_cost_no_more_once_their_queries_are_split() -> None:
+    for number in range(150):
+        value = product_of_sums(number)
+        options: dict[str, Any] = {"estimator": "uniform", "mode": "single", "kernel_size": 4}
+        assert planned(value, **options).cost <= planned(value, distribute=False, **options).cost * (1 + 1e-9), number
+
+
+@pytest.mark.parametrize("search", ["greedy", "branch_and_bound"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "min[l] min(+[i] A[l, i], v[l])",
+        "+[l] +(sqrt(+[i] A[l, i]), v[l])",
+        "max[l] *(+[m, j] +(B[m, j], A[l, i], w[j]))",
+        "max[k, m] max[j] min[i] min[l] min(T[l, m, j], A[k, l])",
+    ],
+)
+def test_orders_are_possible_ones(text: str, search: str) -> None:
+    shapes = {"A": [3, 3], "B": [3, 3], "T": [3, 3, 3], "v": [3], "w": [3]}
+    expr = parse(text)
+    output = [name for name in "i" if "max[l]" in text]
+    sizes = dict.fromkeys("ijklm", 3)
+    tensors = {name: {"shape": shape, "nnz": 3} for name, shape in shapes.items()}
+    data = {"index_sizes": sizes, "tensors": tensors, "queries": [{"name": "q", "expr": expr, "output": output}]}
+    program = sparse.Program.from_json(json.dumps(data))
+    order = program.plan(search=search, cover=False, distribute=False).orders["q"]
+    for first, second in sparse.must_precede(expr):
+        assert first not in order or second not in order or order.index(first) < order.index(second)
+    sparse.elimination_cost(program, order)

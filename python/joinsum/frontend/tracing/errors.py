@@ -23,6 +23,7 @@ from joinsum.frontend.tracing.torch_internals import (
     unwrapped,
 )
 from joinsum.frontend.tracing.user_code import place_in
+from joinsum.sparse import SparseTensor
 
 __all__ = ["capturing", "compiling", "compiling_for_torch"]
 
@@ -99,6 +100,12 @@ _TRANSFORMED = (
 )
 
 
+_SPARSE_ATTRIBUTE = (
+    "; the model holds a joinsum.SparseTensor, which captured code does not read: attribute={}; register it as a "
+    "buffer, self.register_buffer(name, x.to_torch()), and take joinsum.nn.SparseLinear for values that are trained"
+)
+
+
 @contextmanager
 def capturing(who: str, model: torch.nn.Module | None = None) -> Iterator[None]:
     """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors unchanged. A failure
@@ -108,8 +115,26 @@ def capturing(who: str, model: torch.nn.Module | None = None) -> Iterator[None]:
     """
     if is_transforming():
         raise CaptureError(f"{who}: {_TRANSFORMED}")
-    with context().preparing("capture"), rejected_operators() as rejected, _translated(who, model, rejected):
-        yield
+    try:
+        with context().preparing("capture"), rejected_operators() as rejected, _translated(who, model, rejected):
+            yield
+    except CaptureError as error:
+        held = _sparse_attribute(model)
+        if held is None:
+            raise
+        raise CaptureError(f"{error}{_SPARSE_ATTRIBUTE.format(held)}") from error
+
+
+def _sparse_attribute(model: torch.nn.Module | None) -> str | None:
+    """The name of an attribute of the model's that is a SparseTensor."""
+    named = () if model is None else model.named_modules()
+    found = (
+        ".".join(filter(None, [at, name]))
+        for at, each in named
+        for name, x in vars(each).items()
+        if isinstance(x, SparseTensor)
+    )
+    return next(found, None)
 
 
 @contextmanager

@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from joinsum.algebra.sources import is_sparse
+from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.base.trees import tree_leaves, tree_map
+from joinsum.capture.captured_graph import SparseEntries
 from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.execution.balanced_plans import entry_sample
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.key_value_caches import KeyValueCaches
@@ -67,14 +69,15 @@ class Traced:
     caches: frozenset[int] | None = None
 
     @property
-    def sparse(self) -> dict[str, int]:
-        """The entries of the placeholders that are sparse tensors; in the graph they are dense ones."""
+    def sparse(self) -> dict[str, SparseEntries]:
+        """What is known of the placeholders that are sparse tensors; in the graph they are dense ones."""
         pairs = zip(self.names, self.tensors, strict=True)
-        return {
-            name: x.values().numel() if x.layout is not torch.sparse_coo else x._nnz()
-            for name, x in pairs
-            if isinstance(x, torch.Tensor) and is_sparse(x)
-        }
+        return {name: _entries_of(x) for name, x in pairs if isinstance(x, torch.Tensor) and is_sparse(x)}
+
+
+def _entries_of(x: torch.Tensor) -> SparseEntries:
+    count = x.values().numel() if x.layout is not torch.sparse_coo else x._nnz()
+    return SparseEntries(count, entry_sample(sparse_array("capture", x)) if context().sites > 1 else None)
 
 
 class Captured:

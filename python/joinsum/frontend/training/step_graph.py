@@ -65,9 +65,9 @@ class StepGraph(Captured):
 
     def __init__(self, traced: Traced, capture: StepCapture) -> None:
         check_devices(traced.example_inputs)
-        keep_labels(traced.gm, bool(traced.sparse))
-        self._capture = capture
         self._names, self._sparse = list(traced.names), traced.sparse
+        keep_labels(traced.gm, bool(self._sparse))
+        self._capture = capture
         arguments = capture.arguments()
         place = {id(x): i for i, x in enumerate(traced.tensors) if isinstance(x, Tensor)}
         state = capture.state(arguments)

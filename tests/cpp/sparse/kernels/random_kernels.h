@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -22,10 +23,12 @@ struct Case {
   Kernel kernel;
   std::deque<Tensor> tensors;
   Dims extents;
+  std::map<int64_t, int64_t> same = {};  ///< operands that are read from another one's tensor
 
   KernelArguments arguments() const {
     KernelArguments out{.extents = extents};
     for (const Tensor& tensor : tensors) out.operands.push_back(&tensor);
+    for (const auto& [operand, other] : same) out.operands[operand] = out.operands[other];
     return out;
   }
 };
@@ -40,6 +43,24 @@ class RandomKernels {
     Case out{.dtype = dtype};
     draw_extents(out, below(5));
     draw_rest(out);
+    return out;
+  }
+
+  /// One that reads a tensor several times, along the same loops.
+  Case draw_repeated(DType dtype) {
+    Case out{.dtype = dtype};
+    draw_extents(out, 1 + below(4));
+    for (int64_t operands = 1 + below(3); operands > 0; --operands) draw_operand(out);
+    for (int64_t repeated = 1 + below(3); repeated > 0; --repeated) {
+      const int64_t other = below(std::ssize(out.kernel.operands));
+      out.same[std::ssize(out.kernel.operands)] = out.same.contains(other) ? out.same[other] : other;
+      out.tensors.push_back(out.tensors[other]);
+      out.kernel.operands.push_back(Operand(out.kernel.operands[other]));
+    }
+    draw_body(out);
+    derive(out.kernel);
+    draw_result(out);
+    draw_walkers(out.kernel);
     return out;
   }
 
