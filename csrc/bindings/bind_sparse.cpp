@@ -332,6 +332,14 @@ void bind_programs(py::module_& module) {
                                }
                                return out;
                              })
+      .def_property_readonly("inputs",
+                             [](const Program& self) {
+                               std::map<std::string, std::tuple<std::vector<int64_t>, double, double>> out;
+                               for (const auto& [name, tensor] : self.tensors()) {
+                                 out[name] = {tensor.shape, tensor.fill, tensor.nnz};
+                               }
+                               return out;
+                             })
       .def_property_readonly("all_finite", &Program::all_finite)
       .def_property_readonly("dependencies", &dependencies_data)
       .def_property_readonly("queries", [](const Program& self) {

@@ -1111,6 +1111,9 @@ class SparseProgram:
     def all_finite(self) -> bool:
         """Whether no stored element is an infinity or no number."""
     @property
+    def inputs(self) -> dict[str, tuple[list[int], float, float]]:
+        """Shape, fill and entries of the tensors, by name, also of those of which only statistics are known."""
+    @property
     def dependencies(self) -> dict[str, list[tuple[list[int], list[int]]]]:
         """Of tensors that a query reads again, by name: axes that others determine, and these."""
     @property

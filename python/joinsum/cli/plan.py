@@ -15,6 +15,7 @@ from joinsum.cli.options import FILE, bytes_of, close_names, exit_codes
 if TYPE_CHECKING:
     from joinsum import Cluster, Explanation, IaPlan, TraPlan
     from joinsum._C import JsonGraph
+    from joinsum.execution.planned_graph import PlannedGraph
     from joinsum.sparse import Plan, Program
 
 __all__ = ["plan"]
@@ -158,7 +159,7 @@ class _Request:
     multiple=True,
     callback=_pairs,
     help="Of a graph: an input that is sparse, with its entries in FILE (.mtx; .npz of scipy), or statistics of them "
-    "(.json; or their number instead of a file). Plans loops and formats of this process.",
+    "(.json; or their number instead of a file). Plans loops and formats of one process, then what --sites divide.",
 )
 @click.option(
     "--dense", metavar="INPUT=FILE", multiple=True, callback=_pairs, help="Values of a dense input for --analyze: .npy."
@@ -269,7 +270,7 @@ def _plan_sparse_program(request: _Request) -> None:
     from joinsum.sparse import Program
 
     _refuse_options(request, "not for a sparse program, which has its tensors", ["sparse", "dense"])
-    _refuse_options(request, "not for a sparse program", [*_OF_GRAPHS, *_OF_PROGRAMS, *_OF_SITES])
+    _refuse_options(request, "not for a sparse program", [*_OF_GRAPHS, *_OF_PROGRAMS])
     try:
         program = Program.from_json(request.file.read_text(encoding="utf-8"))
     except PlanError as error:
@@ -285,9 +286,7 @@ def _plan_sparse_graph(request: _Request) -> None:
     from joinsum.graphs.json_form import load_json
     from joinsum.graphs.sparse_program import sparse_program
 
-    _refuse_options(
-        request, "not with --sparse, whose plan is that of one process", [*_OF_GRAPHS, *_OF_PROGRAMS, *_OF_SITES]
-    )
+    _refuse_options(request, "not with --sparse", [*_OF_GRAPHS, *_OF_PROGRAMS])
     try:
         graph = load_json("plan", request.file)
         _check_inputs(graph, request)
@@ -309,18 +308,30 @@ def _check_inputs(graph: JsonGraph, request: _Request) -> None:
 
 
 def _print_sparse(program: Program, request: _Request) -> None:
-    """Prints the plan of the program, after a run where that is requested."""
+    """Prints the plan of the program, after a run where that is requested, and how sites divide it."""
+    import joinsum
+
     if request.analyze:
         _check_entries(program, request)
+    joinsum.init(sites=request.sites or 1, cluster=_cluster(request))
     plan = program.plan()
     if request.analyze:
         plan.run(analyze=True)
+    on_sites = plan.site_plan
     if request.as_json:
-        click.echo(json.dumps(plan.data() | ({"true_entries": plan.true_entries} if request.analyze else {})))
+        data = plan.data() | ({"true_entries": plan.true_entries} if request.analyze else {})
+        click.echo(json.dumps(data | ({} if on_sites is None else _site_data(on_sites))))
         return
     click.echo(str(plan))
+    if on_sites is not None:
+        click.echo(str(on_sites))
     if request.analyze:
         click.echo("\n".join(_measured_lines(plan)))
+
+
+def _site_data(planned: PlannedGraph) -> dict[str, Any]:
+    cost = planned.cost
+    return {"site_plan": planned.plan.text, "site_cost": {"seconds": cost.seconds, "wire_bytes": cost.wire_bytes}}
 
 
 def _measured_lines(plan: Plan) -> list[str]:

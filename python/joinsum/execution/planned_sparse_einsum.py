@@ -46,10 +46,15 @@ class PlannedSparseEinsum(Plan):
         super().__init__(handle, program, seconds, dtype)
         self.equation = equation
         self.tried_first = tried_first
-        self.site_plan = site_plan
+        self._site_plan = site_plan
         self._context = context()
         self._planned = [(list(x.shape), x.dtype, is_sparse(x)) for x in operands]
         self._call = call
+
+    @property
+    def site_plan(self) -> PlannedGraph | None:
+        """The plan's queries as vertices that the sites divide."""
+        return self._site_plan
 
     def __call__(self, *operands: Operand) -> Operand:
         """`joinsum.einsum` of operands of the planned shapes and dtypes, by its cached plans. Operands that this plan

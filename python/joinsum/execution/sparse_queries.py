@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -22,6 +23,15 @@ __all__ = ["SparseQueries"]
 _MOST_ELEMENTS = 2**59
 
 
+class _Statistics(NamedTuple):
+    """What is known of a tensor whose elements are not."""
+
+    dtype: torch.dtype
+    shape: Sequence[int]
+    fill: float
+    nnz: int
+
+
 class SparseQueries:
     """The queries of a plan on the sites there are."""
 
@@ -29,7 +39,7 @@ class SparseQueries:
         self,
         current: Context,
         plan: _C.SparsePlan,
-        tensors: Mapping[str, SparseTensor],
+        tensors: Mapping[str, SparseTensor | _Statistics],
         dense: Collection[str],
         results: Sequence[str],
     ) -> None:
@@ -52,7 +62,7 @@ class SparseQueries:
         cls,
         current: Context,
         plan: _C.SparsePlan,
-        tensors: Mapping[str, SparseTensor],
+        tensors: Mapping[str, SparseTensor | _Statistics],
         dense: Collection[str],
         results: Sequence[str],
     ) -> SparseQueries | None:
@@ -138,31 +148,46 @@ class _Divided:
 
     def __init__(self, current: Context, plan: Plan) -> None:
         self.current = current
-        entries = plan.program.tensors
-        handles = {name: handle for name, handle in entries.items() if handle is not None}
-        self._tensors = {name: SparseTensor.of_handle(handle) for name, handle in handles.items()}
-        self.queries = None
-        if handles and len(handles) == len(entries):
-            # An infinity times a zero that is stored is no number.
-            least = 0.5 if plan.program.all_finite else 1 - 1e-12
-            dense = {name for name, x in self._tensors.items() if x.nnz > least * math.prod(x.shape)}
-            results = plan.program.queries
-            self.queries = SparseQueries.where_divided(current, plan.handle, self._tensors, dense, results)
+        handles = plan.program.tensors
+        tensors: dict[str, SparseTensor | _Statistics] = {}
+        for name, (shape, fill, entries) in plan.program.inputs.items():
+            handle = handles[name]
+            known = _Statistics(plan.dtype, shape, fill, round(entries))
+            tensors[name] = known if handle is None else SparseTensor.of_handle(handle)
+        # An infinity times a zero that is stored is no number.
+        least = 0.5 if plan.program.all_finite else 1 - 1e-12
+        dense = {name for name, x in tensors.items() if x.nnz > least * math.prod(x.shape)}
+        results = plan.program.queries
+        self.queries = SparseQueries.where_divided(current, plan.handle, tensors, dense, results) if tensors else None
+        self._tensors = {name: x for name, x in tensors.items() if isinstance(x, SparseTensor)}
+        self.runs = self.queries is not None and len(self._tensors) == len(tensors)
 
     def run(self) -> dict[str, SparseTensor]:
         assert self.queries is not None
         return self.queries.sparse_run(self._tensors)
 
 
-def _on_sites(plan: Plan) -> dict[str, SparseTensor] | None:
+def _divided(plan: Plan) -> _Divided | None:
     current = context()
     if current.sites == 1:
         return None
     if plan.divided is None or plan.divided.current is not current:
         with current.preparing("einsum"):
             plan.divided = _Divided(current, plan)
-    return None if plan.divided.queries is None else plan.divided.run()
+    divided: _Divided = plan.divided
+    return divided
+
+
+def _on_sites(plan: Plan) -> dict[str, SparseTensor] | None:
+    divided = _divided(plan)
+    return divided.run() if divided is not None and divided.runs else None
+
+
+def _planned_on_sites(plan: Plan) -> PlannedGraph | None:
+    divided = _divided(plan)
+    return None if divided is None or divided.queries is None else divided.queries.planned
 
 
 Plan.on_sites = staticmethod(_on_sites)
+Plan.planned_on_sites = staticmethod(_planned_on_sites)
 Plan.preparing = staticmethod(lambda: context().preparing("einsum"))

@@ -39,6 +39,8 @@ class Plan:
 
     # Set by joinsum.execution. Runs a plan on several sites; None of one site, and of a plan that is not divided.
     on_sites: ClassVar[Callable[[Plan], dict[str, SparseTensor] | None]]
+    # Likewise. The graph of its queries with its plan for the sites there are.
+    planned_on_sites: ClassVar[Callable[[Plan], Any]]
     # Around what may raise before a run: errors are raised on the other sites, too, so that they do not wait.
     preparing: ClassVar[Callable[[], AbstractContextManager[None]]]
 
@@ -104,6 +106,12 @@ class Plan:
         self.seconds["plan"] = self._planning + again
         # Queries without tensors have no dtype of their own.
         return {name: SparseTensor.of_handle(handle).to(self.dtype) for name, handle in run.results.items()}
+
+    @property
+    def site_plan(self) -> Any:
+        """How the sites of `joinsum.init` divide the queries, as a `PlannedGraph` that prints, also where only
+        statistics of tensors are known; None of one site, and where each process computes all."""
+        return Plan.planned_on_sites(self)
 
     @property
     def replanned(self) -> list[str]:

@@ -207,12 +207,9 @@ X = ("--sparse", "X=12")
         ([*X, "--dense", "Y=/nowhere/y.npy"], 2, "plan: No such file or directory: path=/nowhere/y.npy"),
         ([*X, "--analyze"], 2, "--analyze: a run needs all entries; give --sparse X=FILE.mtx (or .npz, or .json with "),
         (["--sparse", "X=65"], 3, "more entries than elements, or less than none: tensor=X, nnz=65, shape=[8, 8]"),
-        ([*X, "--objective", "paper"], 2, "--objective: not with --sparse, whose plan is that of one process"),
+        ([*X, "--objective", "paper"], 2, "--objective: not with --sparse"),
         ([*X, "--calls", "4"], 2, "--calls: not with --sparse"),
         ([*X, "--pin", "Z:i=2"], 2, "--pin: not with --sparse"),
-        ([*X, "--sites", "4"], 2, "--sites: not with --sparse"),
-        ([*X, "--calibration", "c.json"], 2, "--calibration: not with --sparse"),
-        ([*X, "--memory-limit", "1G"], 2, "--memory-limit: not with --sparse"),
         ([*X, "--size", "n=4"], 2, "--size: not with --sparse"),
         ([*X, "--minimize", "seconds"], 2, "--minimize: not with --sparse"),
         ([*X, "--place", "X=replicated"], 2, "--place: not with --sparse"),
@@ -330,7 +327,6 @@ def test_graphs_without_a_sparse_program_are_malformed(changes: dict[str, Any], 
         (PROGRAM | {"more": 1}, [], 3, "unknown members: at=$, members=['more']: file="),
         (PROGRAM, ["--sparse", "E=6"], 2, "--sparse: not for a sparse program, which has its tensors"),
         (PROGRAM, ["--dense", "E=e.npy"], 2, "--dense: not for a sparse program, which has its tensors"),
-        (PROGRAM, ["--sites", "2"], 2, "--sites: not for a sparse program"),
         (PROGRAM, ["--objective", "paper"], 2, "--objective: not for a sparse program"),
         (PROGRAM, ["--html", "plan.html"], 2, "--html: not for a sparse program"),
     ],
@@ -341,3 +337,19 @@ def test_mistakes_of_sparse_programs_are_named(
     done = call(written(tmp_path / "program.json", value), *arguments)
     assert (done.exit_code, done.stdout) == (code, ""), done.output
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("form", ["a graph", "a program"])
+def test_sites_divide_the_queries(tmp_path: Path, form: str) -> None:
+    edges = {"shape": [SIZE, SIZE], "nnz": 20_000}
+    graph = written(tmp_path / "graph.json", MASKED)
+    query = {"name": "q", "expr": ["agg", "+", ["j"], ["in", "A", ["i", "j"]]], "output": ["i"]}
+    program = written(tmp_path / "program.json", {"tensors": {"A": edges}, "queries": [query]})
+    given = [program] if form == "a program" else [graph, "--sparse", "A=800", "--sparse", "M=16000"]
+    text = printed(*given, "--sites", 4)
+    assert text.startswith(printed(*given).split("\nplan of")[0].strip())
+    assert "on 4 sites (2x2)" in text
+    data = json.loads(printed(*given, "--sites", 4, "--json"))
+    assert data["site_plan"].startswith("ia on 2x2")
+    assert data["site_cost"]["seconds"] > 0
+    assert "site_plan" not in json.loads(printed(*given, "--json"))
