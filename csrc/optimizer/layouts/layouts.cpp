@@ -23,8 +23,10 @@ bool determines_holdings(const ia::Placement& placement) { return placement.grid
 
 size_t Layouts::number(const relation::RelationType& relation) {
   auto& numbers = by_frontier_[relation.frontier];
-  const auto known =
-      std::find_if(numbers.begin(), numbers.end(), [&](size_t number) { return relations_[number].type == relation; });
+  const auto known = std::find_if(numbers.begin(), numbers.end(), [&](size_t number) {
+    const relation::RelationType& other = relations_[number].type;
+    return other.entries == relation.entries && other == relation;
+  });
   if (known != numbers.end()) return *known;
   numbers.push_back(relations_.size());
   relations_.push_back({relation, 0, {}, {}});

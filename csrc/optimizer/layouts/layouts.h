@@ -27,7 +27,7 @@ class Layouts {
   Layouts& operator=(const Layouts&) = delete;
 
   const ia::Grid& grid() const { return grid_; }
-  /// Equal types have equal numbers.
+  /// Equal types of as many entries have equal numbers: moves of a sparse relation cost what it has.
   size_t number(const relation::RelationType& relation);
   /// Null where the relation cannot be placed so.
   const Layout* find(size_t relation, const ia::Placement& placement);

@@ -13,8 +13,11 @@ double MovePrices::computed(const ia::PhysicalType& from, const ia::PhysicalType
 }
 
 double MovePrices::operator()(const Layout& from, const Layout& to) {
-  JOINSUM_CHECK(from.relation == to.relation, "optimize: a move between values of two relation types");
+  JOINSUM_CHECK(from.relation == to.relation || from.type.relation == to.type.relation,
+                "optimize: a move between values of two relation types");
   if (from.placement == to.placement) return 0;
+  // Of one value, whose entries were estimated in two ways.
+  if (from.relation != to.relation) return computed(from.type, to.type);
   if (prices_.size() <= from.relation) prices_.resize(from.relation + 1);
   auto& relation = prices_[from.relation];
   if (relation.size() <= from.number) relation.resize(from.number + 1);

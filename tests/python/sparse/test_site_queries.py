@@ -229,3 +229,15 @@ def test_results_of_more_elements_than_64_bits_count_are_computed_by_each_proces
     found = joinsum.einsum("i,j->ij", u, u, out_format="coo")
     assert isinstance(found, SparseTensor)
     assert found.values().tolist() == [1.0, 2.0, 2.0, 4.0]
+
+
+def test_each_input_keeps_its_number_of_entries() -> None:
+    """Moves of two sparse inputs of one shape cost what each has."""
+    joinsum.init(sites=4)
+    tensors = {"A": {"shape": [400, 400], "nnz": 800}, "M": {"shape": [400, 400], "nnz": 16_000}}
+    body = ["map", "*", [["in", "A", ["i", "j"]], ["in", "M", ["i", "j"]]]]
+    planned = Program({"tensors": tensors, "queries": [{"name": "q", "expr": body, "output": ["i", "j"]}]}).plan()
+    assert planned.site_plan is not None
+    entries = [type_.relation.entries for _, type_ in planned.site_plan.plan.core.inputs]
+    assert entries == [1024, 16384]
+    joinsum.init()

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "optimizer/layouts/move_prices.h"
+
 namespace joinsum::optimizer::layouts {
 namespace {
 
@@ -20,6 +22,20 @@ TEST(Layouts, EqualRelationTypesHaveOneNumber) {
   const size_t x = layouts.number(relation_type("f32[8]<4>"));
   EXPECT_EQ(layouts.number(relation_type("f32[8]<4>")), x);
   EXPECT_NE(layouts.number(relation_type("f64[8]<4>")), x);
+}
+
+TEST(Layouts, SparseTypesOfOtherNumbersOfEntriesHaveOthers) {
+  Layouts layouts(kGrid);
+  const auto few = relation_type("f32[80]<4> sparse{10}"), many = relation_type("f32[80]<4> sparse{60}");
+  const size_t x = layouts.number(few), y = layouts.number(many);
+  EXPECT_NE(x, y);
+  EXPECT_EQ(layouts.number(many), y);
+  EXPECT_EQ(layouts.replicated(y)->type.relation.entries, 60);
+  // A value whose entries are estimated in two ways may still be moved.
+  const cost::Cluster cluster;
+  MovePrices prices(cost::Objective::kWireBytes, cluster);
+  const Layout* divided = layouts.placed(x, ia::Placement(ia::GridPlacement{{ia::Split{0, 4}, ia::Replicated{}}}));
+  EXPECT_GT(prices(*divided, *layouts.replicated(y)), 0);
 }
 
 TEST(Layouts, OneRelationAndOneReducedPlacementAreOneLayout) {

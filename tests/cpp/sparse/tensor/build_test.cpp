@@ -23,6 +23,9 @@ Elements folded(const std::vector<std::pair<Dims, double>>& elements, Operator f
     const auto [found, first] = out.emplace(at, number);
     if (!first) found->second = folded_numbers(fold, found->second, number, truths);
   }
+  // Also of what is not repeated.
+  const bool gives_truths = fold == Operator::kAnd || fold == Operator::kOr;
+  for (auto& [at, number] : out) number = gives_truths ? static_cast<double>(number != 0) : number;
   return out;
 }
 
