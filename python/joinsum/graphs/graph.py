@@ -184,10 +184,11 @@ class Graph:
 
         equation, operands   as `joinsum.einsum`'s, in both of its forms, the operands being values of this graph
         join, agg, extents   as `joinsum.einsum`'s
-        out_format           of sparse operands: "dense" for a dense result, or "auto"
+        out_format           of sparse operands: "dense" or "coo" for a dense or a sparse result, or "auto"
 
-        Sums of products of one sparse value with dense ones are dense. Other einsums of sparse values are computed from
-        their entries: the result is sparse where few are estimated, and a run gives it as `torch.sparse_coo`.
+        Sums of products of one sparse value with dense ones are dense by themselves. Other einsums of sparse values are
+        computed from their entries: the result is sparse where few are estimated. A run gives what is sparse as
+        `torch.sparse_coo`.
 
         Raises PlanError where the equation does not fit the shapes (the place is marked), and for values of another
         graph; KernelError for a dtype that the join or aggregation is not defined on.
@@ -203,8 +204,10 @@ class Graph:
         """
         equation, operands = read_arguments(arguments, "graph")
         self._check_operands(operands)
-        if out_format not in ("auto", "dense"):
-            raise PlanError(f'graph: results are stored as "auto" or "dense" says: out_format={show(out_format)}')
+        if out_format not in ("auto", "dense", "coo"):
+            raise PlanError(
+                f'graph: results are stored as "auto", "dense" or "coo" says: out_format={show(out_format)}'
+            )
         operations = read_operations("graph", join, agg, extents)
         shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
         labels, result, known = _C.parse_equation(equation, [list(shape) for shape in shapes], dict(operations.extents))
@@ -214,8 +217,10 @@ class Graph:
         if dtype is torch.bool and len(operands) > 1:
             # What a sparse operand does not store is false, which annihilates products.
             operations = replace(operations, agg="any") if sparse else operations.of_truth_values()
-        if sparse and not _contracts(operands, labels, operations):
-            return self._query(operands, labels, result, known, operations, out_format == "dense")
+        if out_format == "coo" and not sparse:
+            raise PlanError(f"graph: no operand is sparse, so the result is dense: out_format=coo\n  {equation}")
+        if sparse and (out_format == "coo" or not _contracts(operands, labels, operations)):
+            return self._query(operands, labels, result, known, operations, out_format)
         nodes = [_converted(value.node, dtype) for value in operands]
         for i, shape in enumerate(shapes):
             nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, known)
@@ -234,7 +239,7 @@ class Graph:
         result: Sequence[str],
         extents: Mapping[str, int],
         operations: Operations,
-        dense: bool,
+        out_format: str,
     ) -> GraphValue:
         """An einsum that is computed from the entries of its sparse operands."""
         for i, (value, own) in enumerate(zip(operands, labels, strict=True)):
@@ -246,7 +251,7 @@ class Graph:
                     f"operand {i}={value.dtype}"
                 )
         given = [QueryOperand(value.node, 0.0, value.node.entries) for value in operands]
-        found = query_vertex(labels, result, extents, operations, given, dense)
+        found = query_vertex(labels, result, extents, operations, given, out_format)
         self._count += 1
         return GraphValue(self, found.node, f"einsum {self._count}")
 

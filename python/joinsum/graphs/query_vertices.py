@@ -169,19 +169,23 @@ def query_vertex(
     extents: Mapping[str, int],
     operations: Operations,
     operands: Sequence[QueryOperand],
-    dense: bool,
+    out_format: str,
 ) -> QueryOperand:
     """An einsum over values of which some are sparse, planned by their entries as if these were spread evenly: its
-    result is sparse where that is estimated to be cheaper, unless it is to be `dense`, or has another fill than 0.
-    Raises PlanError for a diagonal of an operand, and where elements that are not stored would have to be visited."""
+    result is sparse where that is estimated to be cheaper (out_format "auto") or asked for ("coo"), and dense where
+    that is ("dense"), or where its fill is not 0. Raises PlanError for a sparse result of another fill or without axes,
+    for a diagonal of an operand, and where elements that are not stored would have to be visited."""
     counted = [_counted(operand) for operand in operands]
     program = einsum_program(labels, result, extents, operations, counted, operands[0].node.dtype)
     options = plan_options(estimator="uniform")
-    if dense or program.result("z")[1] != 0:
-        options.formats = {"z": ["dense"] * len(result)}
+    fill = program.result("z")[1]
+    if out_format == "coo" and (fill != 0 or not result):
+        raise PlanError(f"graph: a sparse result has axes, and fill 0: out_format=coo, fill={fill}, axes={len(result)}")
+    if out_format != "auto" or fill != 0:
+        options.formats = {"z": ["sorted_list" if out_format == "coo" else "dense"] * len(result)}
     plan = _C.SparsePlan(program, options)
     known = {f"x{i}": operand for i, operand in enumerate(operands)}
-    if not dense:
+    if out_format != "dense":
         sparse = {name: operand.entries for name, operand in known.items() if operand.entries is not None}
         check_not_densified("graph", plan.data(), extents, sparse)
     add_queries(known, plan, _refuse_diagonal)

@@ -506,7 +506,7 @@ def test_a_graph_refuses_what_would_visit_everything_and_what_does_not_fit() -> 
     with pytest.raises(joinsum.PlanError, match=r'visits=2e\+07.*out_format="dense"'):
         graph.einsum("ij,j->i", x, w, join="add", agg="max")
     assert graph.einsum("ij,j->i", x, w, join="add", agg="max", out_format="dense").shape == (4000,)
-    with pytest.raises(joinsum.PlanError, match='"auto" or "dense"'):
+    with pytest.raises(joinsum.PlanError, match='"auto", "dense" or "coo"'):
         graph.einsum("ij->i", x, out_format="csr")
     with pytest.raises(joinsum.PlanError, match="operands beside sparse ones have one dtype"):
         graph.einsum("ij,jk->ik", x, y, join="add", agg="max")
@@ -556,3 +556,29 @@ def test_malformed_coordinates_are_refused() -> None:
     )
     with pytest.raises(joinsum.PlanError, match=r"malformed sparse tensor: layout=torch\.sparse_coo, torch says"):
         joinsum.relation(descending)
+
+
+@pytest.mark.parametrize("sites", [1, 2, 4])
+def test_results_of_graphs_are_sparse_where_that_is_asked_for(sites: int) -> None:
+    joinsum.init(sites=sites)
+    graph = joinsum.Graph()
+    a, b = graph.input("A", (30, 30), entries=60), graph.input("B", (30, 4))
+    product = graph.einsum("ij,jk->ik", a, a, out_format="coo")
+    graph.output("square", product)
+    graph.output("times", graph.einsum("ij,jk->ik", a, b, out_format="coo"))
+    graph.output("sums", graph.einsum("ij->i", product))
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 30, generator=draw) * (torch.rand(30, 30, generator=draw) < 0.07)
+    y = torch.randn(30, 4, generator=draw)
+    found = graph.plan()(x.to_sparse(), y)
+    assert found["square"].is_sparse
+    assert found["times"].is_sparse
+    torch.testing.assert_close(found["square"].to_dense(), x @ x)
+    torch.testing.assert_close(found["times"].to_dense(), x @ y)
+    torch.testing.assert_close(found["sums"], (x @ x).sum(1))
+    for equation, operands in (("ij,jk->ik", (b, graph.input("C", (4, 2)))), ("ij->", (a,))):
+        with pytest.raises(joinsum.PlanError, match="out_format=coo"):
+            graph.einsum(equation, *operands, out_format="coo")
+    with pytest.raises(joinsum.PlanError, match='"auto", "dense" or "coo"'):
+        graph.einsum("ij->i", a, out_format="csr")
+    joinsum.init()
