@@ -113,20 +113,20 @@ TensorPtr Runner::input(const std::string& name, const std::map<std::string, Ten
 }
 
 TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
-                          const std::map<std::string, TensorPtr>& given) {
+                          const std::map<std::string, TensorPtr>& given, bool stored_only) {
   const auto result = results.find(access.tensor);
   const bool is_result = result != results.end();
   const TensorPtr tensor = is_result ? result->second : input(access.tensor, given);
   const bool diagonal = access.axes.size() != tensor->shape.size();
   const bool sorted = tensor->levels.size() < 2 || tensor->levels.front().format != LevelFormat::kSortedList;
   if (!diagonal && access.axes == tensor->axes && (is_result || sorted)) return tensor;
-  const auto made = [&](bool stored_only) -> TensorPtr {
-    if (!is_result) return arranged_tensors().of(tensor, access.diagonal, stored_only);
-    return std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs(), stored_only));
+  const auto made = [&](bool only_stored) -> TensorPtr {
+    if (!is_result) return arranged_tensors().of(tensor, access.diagonal, only_stored);
+    return std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs(), only_stored));
   };
   const TensorPtr usual = made(false);
   const bool fills = !usual->levels.empty() && usual->levels.back().format == LevelFormat::kDense;
-  return fills && !finite(given) ? made(true) : usual;
+  return fills && (stored_only || !finite(given)) ? made(true) : usual;
 }
 
 bool Runner::finite(const std::map<std::string, TensorPtr>& given) {
@@ -196,15 +196,22 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   std::vector<TensorPtr> operands;
   std::vector<std::vector<LevelFormat>> formats;
   KernelArguments arguments;
+  // A result that lists its elements has those that operands store, whatever levels these are read in.
+  const bool lists = !physical.formats.empty() && physical.formats.back() != LevelFormat::kDense;
   for (const PlannedAccess& access : physical.accesses) {
-    operands.push_back(operand(access, results, given));
+    operands.push_back(operand(access, results, given, lists));
     arguments.operands.push_back(operands.back().get());
     formats.emplace_back();
     for (const Level& level : operands.back()->levels) formats.back().push_back(level.format);
   }
   for (const int64_t loop : physical.loops) arguments.extents.push_back(query.logical.space.sizes[loop]);
   for (const double iterations : physical.iterations) options.iterations += iterations;
-  const Kernel kernel = kernel_of(logical, physical, formats, program_.dtype());
+  Kernel kernel = kernel_of(logical, physical, formats, program_.dtype());
+  // Zeros that nothing stores are none in a result between either, where an infinity may meet them.
+  const bool is_between = number + 1 < query.physical.size();
+  if (is_between && !lists && !kernel.formats.empty() && !finite(given)) {
+    kernel.formats.back() = LevelFormat::kBytemap;
+  }
   return std::make_shared<Tensor>(run_kernel(logical.name, kernel, arguments, std::move(options)));
 }
 

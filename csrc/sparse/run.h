@@ -55,7 +55,7 @@ class Runner {
   /// Whether all elements of the run's tensors are finite.
   bool finite(const std::map<std::string, TensorPtr>& given);
   TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
-                    const std::map<std::string, TensorPtr>& given);
+                    const std::map<std::string, TensorPtr>& given, bool stored_only);
   /// A query's kernel as it is planned for results of certain numbers of entries.
   struct Adapted {
     LogicalQuery logical;

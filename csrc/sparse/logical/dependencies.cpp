@@ -103,7 +103,11 @@ TermPtr with_unified_indices(Terms& terms, TermPtr term, const Dependencies& dep
     const auto [gone, stays] = *found;
     std::vector<int64_t> indices = term->indices;
     std::erase(indices, gone);
-    term = terms.aggregate(term->op, std::move(indices), terms.renamed(term->child(), gone, stays));
+    TermPtr body = terms.renamed(term->child(), gone, stays);
+    // Of `and` and `or` results are truths, also where nothing is left to reduce.
+    const bool truths = term->op == Operator::kAnd || term->op == Operator::kOr;
+    if (indices.empty() && truths) body = terms.map(term->op, {std::move(body)});
+    term = terms.aggregate(term->op, std::move(indices), std::move(body));
     if (left_out != nullptr) left_out->push_back(gone);
   }
   std::vector<TermPtr> children;

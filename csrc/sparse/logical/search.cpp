@@ -232,11 +232,15 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
   return greedy_plan != nullptr && cheaper(greedy_plan->cost, all.cost) ? *greedy_plan : all;
 }
 
-/// A term with its greedy plan; none where it is yet to be found.
+/// A term with its greedy plan, none where it is yet to be found, and what that of the term as it was written costs.
 struct Planned {
   TermPtr term;
   std::optional<QueryPlan> plan = {};
+  double cost_as_written = std::numeric_limits<double>::infinity();
 };
+
+/// Branch and bound hardly ever finds a plan that costs a smaller part of the greedy one.
+constexpr double kMostSaved = 2;
 
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
@@ -256,6 +260,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   };
   std::set<std::string> seen;
   Planned best{original, planned(original, std::numeric_limits<double>::infinity())};
+  best.cost_as_written = best.plan->cost;
   IndexSpace space = terms.space();  // of the chosen term: others leave indices that count as its own would
   for (bool better = true; better;) {
     better = false;
@@ -264,14 +269,15 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
       if (!cheaper(with_step.cost, best.plan->cost)) continue;
-      best = {step, std::move(with_step)};
+      best.term = step;
+      best.plan = std::move(with_step);
       space = terms.space();
       better = true;
     }
   }
   if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms, dependencies)) {
     QueryPlan plan = planned(whole, best.plan->cost);
-    if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan)};
+    if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan), best.cost_as_written};
   }
   terms.space() = std::move(space);
   return best;
@@ -347,8 +353,10 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
   const QueryPlan unfitted = plan_term(chosen.term, terms.space(), query, names, options, known);
   QueryPlan plan = fitted(unfitted, query, taken, options);
   plan.distributed = chosen.term != term;
-  // The choice was made before queries were split.
-  if (plan.distributed && cheaper(unfitted.cost, plan.cost)) {
+  // The choice was made by greedy plans, and before queries were split.
+  const bool searched_may_be_cheaper =
+      options.search == Search::kBranchAndBound && chosen.cost_as_written < kMostSaved * unfitted.cost;
+  if (plan.distributed && (searched_may_be_cheaper || cheaper(unfitted.cost, plan.cost))) {
     QueryPlan other = fitted(plan_term(term, space, query, names, options), query, taken, options);
     if (cheaper(other.cost, plan.cost)) plan = std::move(other);
   }

@@ -1,6 +1,7 @@
 #include "sparse/physical/physical.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sparse/tensor/fills.h"
 
@@ -87,6 +88,19 @@ std::vector<std::string> names_of(const std::vector<int64_t>& indices, const Ind
 constexpr double kMostPlaces = 1 << 21;
 constexpr double kMostPlacesOfEntry = 16;
 
+/// Entries of a result where those of the operands that decide lie evenly.
+double even_entries(const Terms& terms, const LogicalQuery& query) {
+  double density = 1;
+  for (const Access& access : accesses_of(query.body, {})) {
+    const double elements = extent_of(access.term->free, terms.space());
+    if (access.leads && elements > 0) density *= std::min(1.0, terms.estimate(access.term) / elements);
+  }
+  IndexSet output = 0;
+  for (const int64_t index : query.output) output |= only(index);
+  const double reduced = extent_of(query.body->free & ~output, terms.space());
+  return extent_of(output, terms.space()) * -std::expm1(reduced * std::log1p(-density));
+}
+
 std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& query,
                                         const std::vector<int64_t>& loops, FormatCutoffs cutoffs) {
   Dims shape;
@@ -99,7 +113,10 @@ std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& 
     const StatisticsPtr projected = terms.estimator().aggregate(body, prefix, terms.space());
     entries.push_back(terms.estimate(projected) * extent_of(prefix & ~query.body->free, terms.space()));
   }
-  const double most = std::max(kMostPlaces, entries.empty() ? 0 : kMostPlacesOfEntry * entries.back());
+  // Of a bound that the largest degrees alone make, places would be many more than entries.
+  const double bound = entries.empty() ? 0 : entries.back();
+  const double expected = std::sqrt(bound * std::min(bound, even_entries(terms, query)));
+  const double most = std::max(kMostPlaces, kMostPlacesOfEntry * expected);
   cutoffs.largest_dense = std::min(cutoffs.largest_dense, most);
   return choose_formats(shape, entries, names_of(query.output, terms.space()), names_of(loops, terms.space()), cutoffs);
 }

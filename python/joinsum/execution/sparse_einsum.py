@@ -188,6 +188,16 @@ def _in_autograd(call: SparseCall, operands: Sequence[SparseTensor | torch.Tenso
     return made[0].with_values(found) if made else found
 
 
+def _listed(x: SparseTensor | torch.Tensor) -> SparseTensor | torch.Tensor:
+    """The operand; one whose values are in autograd in lists where its last level is dense, of which conversions leave
+    out what equals the fill."""
+    if not isinstance(x, SparseTensor) or not x.requires_grad or x.levels[-1:] != ("dense",):
+        return x
+    values = x.values()
+    lists = SparseTensor.from_coordinates(x.coordinates(), values.detach(), x.shape, levels="coo", fill=x.fill)
+    return lists.with_values(values)
+
+
 def sparse_einsum(
     current: Context,
     equation: str,
@@ -198,6 +208,8 @@ def sparse_einsum(
     """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
     read, operands = _prepared(current, equation, operands, operations)
     recorded = _is_recorded(operands)
+    if recorded:
+        operands = [_listed(x) for x in operands]
     texts = (equation, operations.join, operations.agg, out_format)
     call = None
     if not recorded and _may_go_by_rows(current):
@@ -214,11 +226,11 @@ def sparse_einsum(
     contraction = call.contraction() if current.sites > 1 and call.gives_dense(recorded) else None
     if contraction is not None:
         return contraction.planned.apply(contraction.operands)
-    if recorded:
-        return _in_autograd(call, operands)
-    if out_format != "dense":
+    if out_format != "dense" and not (recorded and out_format == "auto"):
         with current.preparing("einsum"):
             call.check_not_densified()
+    if recorded:
+        return _in_autograd(call, operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         remember_for_traits(current, texts, operands, call.again())
     return formatted(call.run(), read.gives_truths, "dense" if call.gives_dense(recorded=False) else out_format)

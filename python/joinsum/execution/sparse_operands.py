@@ -119,8 +119,10 @@ def check_sparse_operands(operands: Sequence[object]) -> None:
     """Raises PlanError for operands that are no tensors, without data, or of a sparse layout of torch's in autograd."""
     for number, operand in enumerate(operands):
         if not isinstance(operand, (SparseTensor, torch.Tensor)):
+            remedy = "SparseTensor.from_scipy(x)" if hasattr(operand, "tocoo") else "torch.as_tensor(x)"
             raise PlanError(
-                f"einsum: an operand beside sparse ones is a tensor: operand={number}, type={type(operand).__name__}"
+                f"einsum: an operand beside sparse ones is a tensor; give {remedy}: operand={number}, "
+                f"type={type(operand).__name__}"
             )
         if isinstance(operand, torch.Tensor) and operand.layout is not torch.strided and operand.requires_grad:
             raise PlanError(
@@ -173,8 +175,8 @@ def program_of(read: ReadEinsum, operands: Sequence[SparseTensor]) -> _C.SparseP
 
 
 def asked_formats(read: ReadEinsum, out_format: OutFormat) -> tuple[str, ...] | None:
-    """The levels of the result that are asked for, in the order of its axes; None where they are to be chosen, or are
-    made of what is chosen: in another order of axes, or with more dense elements than fit."""
+    """The levels of the result that are asked for, in the order of its axes, or lists of what it stores, of which other
+    ones are made; None where they are to be chosen, and for more dense elements than fit."""
     rank = len(read.result)
     if out_format == "auto" or rank == 0:
         return None
@@ -182,7 +184,9 @@ def asked_formats(read: ReadEinsum, out_format: OutFormat) -> tuple[str, ...] | 
         small = math.prod(read.extents[label] for label in read.result) <= _MOST_DENSE
         return ("dense",) * rank if small else None
     formats, axes = levels_of("einsum", out_format, None, rank)
-    return tuple(formats) if axes == list(range(rank)) and "dense" not in formats[1:] else None
+    if axes == list(range(rank)) and "dense" not in formats[1:]:
+        return tuple(formats)
+    return None if set(formats) == {"dense"} else ("sorted_list",) * rank
 
 
 def all_finite(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:

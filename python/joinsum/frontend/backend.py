@@ -163,7 +163,8 @@ class ForwardAndBackward:
         ]
         self._replicate = replicate
         self._sharded = frozenset(sharded)
-        self._sparse = dict(sparse or {})
+        # A backward pass may need even cuts of what a forward pass leaves it.
+        self._sparse = {name: SparseEntries(each.count) for name, each in (sparse or {}).items()}
         self._waits, self._moving = moving is not None, frozenset(moving or ())
         self._passes: list[GraphBySize[_Pass]] = []
         self._call = aot_compile(gm, example_inputs, self._forward, self._backward)

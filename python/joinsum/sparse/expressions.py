@@ -130,7 +130,7 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
     'sq(X[i,j])'
     """
     if level > MOST_LEVELS:
-        raise PlanError(f"sparse program: the expression is too deep: most levels={MOST_LEVELS}")
+        raise PlanError(f"sparse program: the expression is too deep: most levels={MOST_LEVELS}, at={place[:60]}...")
     form, rest = _form(data, place)
     if form == "lit":
         return _C.sparse_literal(number_at(rest[0], f"{place}[1]"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,8 +44,17 @@ class Plan:
     # Around what may raise before a run: errors are raised on the other sites, too, so that they do not wait.
     preparing: ClassVar[Callable[[], AbstractContextManager[None]]]
 
-    def __init__(self, handle: _C.SparsePlan, program: _C.SparseProgram, seconds: float, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        handle: _C.SparsePlan,
+        program: _C.SparseProgram,
+        seconds: float,
+        dtype: torch.dtype,
+        live: Mapping[str, SparseTensor] | None = None,
+    ) -> None:
+        """`live` are tensors of the program whose values the caller has, and may write to."""
         self.handle = handle
+        self._live = live or {}
         self.program = program
         self.dtype = dtype
         self.divided: Any = None  # how sites divide it, once they have
@@ -64,10 +73,10 @@ class Plan:
         self._planning = seconds
         self.seconds: dict[str, float] = {"plan": seconds, "compile": 0.0, "run": 0.0}
 
-    def of(self, program: _C.SparseProgram) -> Plan:
+    def of(self, program: _C.SparseProgram, live: Mapping[str, SparseTensor] | None = None) -> Plan:
         """The same for the tensors of another program of the same structure."""
         plan = copy.copy(self)
-        plan.program, plan.divided = program, None
+        plan.program, plan.divided, plan._live = program, None, live or {}
         plan._replanned, plan._compiled, plan._true_entries = [], [], {}
         plan.seconds = dict(self.seconds)
         return plan
@@ -99,6 +108,7 @@ class Plan:
         if not isinstance(adapt, bool) or not isinstance(analyze, bool):
             raise PlanError(f"run: adapt and analyze are True or False: adapt={show(adapt)}, analyze={show(analyze)}")
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
+        tensors |= {name: x.handle for name, x in self._live.items()}
         run = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
         self._replanned, self._compiled = run.replanned, run.compiled
         self._true_entries = {name: int(entries) for name, entries in run.true_entries.items()}

@@ -85,18 +85,39 @@ class Program:
         self.dtype = _dtype_at(members.get("dtype", "float64"), "$.dtype")
         queries = list_at(members["queries"], "$.queries")
         self._queries = [_query(each, self.dtype, f"$.queries[{i}]") for i, each in enumerate(queries)]
+        # A program does not change with what it was made of, but for values that are written to.
+        self._data = members | {"index_sizes": dict(sizes), "tensors": dict(members["tensors"])}
+        self._live = {
+            name: each
+            for name, each in self._data["tensors"].items()
+            if isinstance(each, SparseTensor) and each.shared_values is not None
+        }
+        self._make()
+        self._indices = max((len(indices_in(query["expr"])) for query in members["queries"]), default=0)
+
+    def _make(self) -> None:
+        """The core object, of the tensors as they are."""
+        sizes = self._data["index_sizes"]
+        self._handles = {name: x.handle for name, x in self._live.items()}
         self.handle = _C.SparseProgram(
             {name_at(name, "$.index_sizes"): extent_at(size, f"$.index_sizes.{name}") for name, size in sizes.items()},
             {
                 name_at(name, "$.tensors"): input_at(each, self.dtype, f"$.tensors.{name}")
-                for name, each in members["tensors"].items()
+                for name, each in self._data["tensors"].items()
             },
             self._queries,
         )
-        # A program does not change with what it was made of.
-        self._data = members | {"index_sizes": dict(sizes), "tensors": dict(members["tensors"])}
-        self._indices = max((len(indices_in(query["expr"])) for query in members["queries"]), default=0)
         self._plans: dict[str, Plan] = {}
+
+    @property
+    def _live_in_dtype(self) -> dict[str, SparseTensor]:
+        """Those of them that runs read as they are."""
+        return {name: x for name, x in self._live.items() if x.dtype is self.dtype}
+
+    def _refresh(self) -> None:
+        """Takes the values that tensors have got since, of those whose values are the caller's."""
+        if any(x.handle is not self._handles[name] for name, x in self._live.items()):
+            self._make()
 
     def with_query(self, query: Mapping[str, Any]) -> Program:
         """The program of this query alone, over the same tensors and over the results of this program's queries."""
@@ -166,12 +187,13 @@ class Program:
 
         Source: Galley, sections 5 and 6.
         """
+        self._refresh()
         options = plan_options(
             estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size, dependencies
         )
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
-        return Plan(handle, self.handle, time.perf_counter() - start, self.dtype)
+        return Plan(handle, self.handle, time.perf_counter() - start, self.dtype, self._live_in_dtype)
 
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,
@@ -189,6 +211,7 @@ class Program:
 
     def _known_plan(self, options: Mapping[str, Any]) -> Plan:
         """The plan that `run` takes."""
+        self._refresh()
         if self._indices <= _MOST_SEARCHED:
             options = {"search": "branch_and_bound"} | dict(options)
         key = json.dumps(options, sort_keys=True, default=repr)
@@ -212,7 +235,6 @@ class Program:
 
         def made() -> Plan:
             plan = self.plan(**options)
-            plan.program = plan.handle.forget_tensors()
-            return plan
+            return plan.of(plan.handle.forget_tensors())
 
-        return PLANS.get(alike, made).of(self.handle)
+        return PLANS.get(alike, made).of(self.handle, self._live_in_dtype)

@@ -312,6 +312,7 @@ class SparseTensor:
 
     __matmul__ = __rmatmul__ = __add__ = __radd__ = __sub__ = __rsub__ = _no_operator
     __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = _no_operator
+    __lt__ = __le__ = __gt__ = __ge__ = __abs__ = __and__ = __or__ = __xor__ = __invert__ = _no_operator
 
     def __reduce__(self) -> tuple[Any, ...]:
         handle = self.handle

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from joinsum import PlanError, SparseTensor
+from joinsum.sparse import Program
 from random_tensors import random_dense
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -245,7 +246,10 @@ def test_what_would_become_dense_is_refused_until_it_is_asked_for() -> None:
     [
         (lambda s: joinsum.einsum("ij,jk->ik", s, torch.ones(4, 2)), "extents of a label differ"),
         (lambda s: joinsum.einsum("ij,j->i", s, torch.ones(1)), "not repeated along an axis of one element"),
-        (lambda s: joinsum.einsum("ij,j->i", s, [1, 2, 3]), "is a tensor: operand=1, type=list"),
+        (
+            lambda s: joinsum.einsum("ij,j->i", s, [1, 2, 3]),
+            "is a tensor; give torch.as_tensor\\(x\\): operand=1, type=list",
+        ),
         (lambda s: joinsum.einsum("ij->i", s, agg="logsumexp"), "reduced by agg='logsumexp'"),
         (lambda s: joinsum.einsum("ij,ij->i", s, s, join="atan2"), "atan2"),
         (lambda s: joinsum.einsum("ij->i", s, out=torch.ones(3)), "no out="),
@@ -377,3 +381,32 @@ def test_tensors_of_inference_mode_are_operands_outside(sites: int) -> None:
         matrix = torch.eye(3).to_sparse()
     assert joinsum.einsum("ij,j->i", matrix, torch.arange(3.0)).tolist() == [0.0, 1.0, 2.0]
     joinsum.init()
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_the_elements_of_a_sparse_result_do_not_depend_on_levels_of_operands(sites: int) -> None:
+    joinsum.init(sites=sites)
+    matrix = SparseTensor.from_coordinates([[0, 1], [0, 1]], [1.0, 2.0], (3, 3))
+    assert joinsum.einsum("ii->i", matrix, out_format="coo").nnz == 2
+    ones = SparseTensor.from_coordinates([[0]], [1.0], (3,), fill=1)
+    filled = SparseTensor.from_coordinates([[0, 1], [0, 1]], [1.0, 2.0], (3, 3), fill=1)
+    assert [joinsum.einsum("ij,j->ij", filled, ones, out_format=each).fill for each in ("csc", "csr")] == [1.0, 1.0]
+    joinsum.init()
+
+
+def test_products_of_skewed_matrices_have_no_places_for_all_elements() -> None:
+    """The bound of their entries, made of the largest degrees, is ten times what they have."""
+    n = 10_000
+    draw = torch.Generator().manual_seed(0)
+    places = (torch.rand(2, 50_000, generator=draw) ** 3 * n).long()
+    matrix = SparseTensor.from_coordinates(places, torch.ones(50_000), (n, n), levels="csr", fold="sum")
+    read = [["in", "A", ["i", "j"]], ["in", "A", ["j", "k"]]]
+    query = {"name": "q", "expr": ["agg", "+", ["j"], ["map", "*", read]], "output": ["i", "k"]}
+    plan = Program({"dtype": "float32", "tensors": {"A": matrix}, "queries": [query]}).plan()
+    assert plan.physical[-1]["formats"][-1] in ("hash", "sorted_list")
+
+
+@pytest.mark.parametrize("operator", [abs, lambda x: x > 1, lambda x: x | x, lambda x: ~x])
+def test_operators_of_python_name_einsums(operator: Any) -> None:
+    with pytest.raises(TypeError, match="operators are einsums"):
+        operator(SparseTensor.from_edges([[0, 1]], 2))

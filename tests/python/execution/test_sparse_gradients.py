@@ -354,3 +354,41 @@ def test_batched_gradients_are_refused(agg: str) -> None:
             lambda x: joinsum.einsum("ij,j->i", graph, x, agg=agg), torch.ones(2), vectorize=True
         )
     joinsum.init()
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("out_format", ["csr", "csc", "dcsc", ["sorted_list", "dense"]], ids=str)
+def test_gradients_do_not_depend_on_the_levels_of_the_result(out_format: object, sites: int) -> None:
+    joinsum.init(sites=sites)
+    weights = torch.ones(3, requires_grad=True)
+    graph = SparseTensor.from_edges([[0, 0], [0, 1], [1, 1]], 2).with_values(weights)
+    other = torch.tensor([[1.0, 0.0], [-1.0, 2.0]])
+    product = joinsum.einsum("ij,jk->ik", graph, other, out_format=out_format)
+    (product.to_dense() - 5).pow(2).sum().backward()
+    assert product.nnz == 4
+    torch.testing.assert_close(weights.grad, torch.tensor([-10.0, -2.0, 0.0]))
+    joinsum.init()
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("levels", [["dense", "dense"], ["sorted_list", "dense"], ["bytemap", "dense"]], ids=str)
+def test_zeros_of_dense_levels_have_gradients(levels: list[str], sites: int) -> None:
+    joinsum.init(sites=sites)
+    values = torch.tensor([1.0, 0.0, 2.0, 3.0], requires_grad=True)
+    matrix = SparseTensor.from_torch(torch.ones(2, 2), levels=levels).with_values(values)
+    joinsum.einsum("ij->ji", matrix, out_format="coo").to_dense().sum().backward()
+    torch.testing.assert_close(values.grad, torch.ones(4))
+    joinsum.init()
+
+
+def test_what_would_visit_all_elements_is_refused_in_autograd_too() -> None:
+    joinsum.init(sites=1)
+    places = torch.randint(0, 5000, (2, 20_000), generator=torch.Generator().manual_seed(0))
+    scores = SparseTensor.from_coordinates(
+        places, torch.ones(20_000), (5000, 5000), levels="csr", fill=-math.inf, fold="max"
+    )
+    most = torch.zeros(5000, requires_grad=True)
+    for each in (most.detach(), most):
+        with pytest.raises(joinsum.PlanError, match="all are visited"):
+            joinsum.einsum("ij,i->ij", scores, each, join="exp(x-y)", out_format="csr")
+    joinsum.init()

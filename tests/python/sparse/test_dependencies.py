@@ -128,3 +128,12 @@ def test_it_can_be_left_out() -> None:
     assert len(program.plan(dependencies=False).orders["q"]) == 3
     with pytest.raises(PlanError, match="dependencies is True or False"):
         program.plan(dependencies=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("aggregate", ["or", "and"])
+def test_truths_stay_truths_where_nothing_is_left_to_reduce(aggregate: str) -> None:
+    read = {"shape": [2, 2], "fill": 0, "coo": [[0, 1, 5]]}
+    pair = ["map", "*", [["in", "L", ["i", "s"]], ["in", "L", ["i", "t"]]]]
+    query = {"name": "q", "expr": ["agg", aggregate, ["t"], pair], "output": ["i", "s"]}
+    value = {"index_sizes": {}, "tensors": {"L": read}, "queries": [query]}
+    assert_results(Program.from_json(json.dumps(value)).run(), value, aggregate)

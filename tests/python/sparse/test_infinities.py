@@ -74,3 +74,17 @@ def test_programs_with_infinities_are_planned_as_written(values: tuple[int, int]
     found = Program({"tensors": tensors, "queries": queries}).run()
     assert found["s"].item() == -INFINITY
     assert found["m"].to_dense().tolist() == [[0.0, -INFINITY * values[0], -INFINITY]]
+
+
+def test_zeros_between_that_nothing_stores_annihilate() -> None:
+    joinsum.init(sites=1)  # on several, results between are dense
+    draw = torch.Generator().manual_seed(0)
+    a, b, c = (torch.rand(20, 20, generator=draw) * (torch.rand(20, 20, generator=draw) < 0.3) for _ in range(3))
+    a[3] = 0
+    c[5, 7] = INFINITY
+    left, middle, right = (SparseTensor.from_torch(x.double()).with_levels("coo") for x in (a, b, c))
+    product = joinsum.einsum("ij,jk->ik", left, middle, out_format="coo")
+    wanted = joinsum.einsum("ij,jk->ik", product, right, out_format="dense")
+    found = joinsum.einsum("ij,jk,kl->il", left, middle, right, out_format="dense")
+    torch.testing.assert_close(found, wanted)
+    assert not found.isnan().any()

@@ -119,3 +119,26 @@ def test_the_least_recently_used_plan_is_dropped() -> None:
     for key in ("a", "b", "a", "c", "a", "b"):
         cache.get(key, lambda key=key: key.upper())
     assert cache.info() == (2, 4, 2)
+
+
+def test_programs_and_plans_have_values_that_are_written_to() -> None:
+    values = torch.ones(3, dtype=torch.float64)
+    matrix = SparseTensor.from_coordinates(
+        [[0, 0, 1], [0, 1, 0]], torch.ones(3, dtype=torch.float64), (2, 2), levels="csr"
+    )
+    held = matrix.with_values(values)
+    sums = ["agg", "+", ["j"], ["in", "B", ["i", "j"]]]
+    pairs = ["agg", "+", ["i"], ["map", "*", [["in", "B", ["i", "j"]], ["in", "B", ["j", "i"]]]]]
+    queries = [{"name": "a", "expr": sums, "output": ["i"]}, {"name": "b", "expr": pairs, "output": ["j"]}]
+    program = Program({"tensors": {"B": held}, "queries": queries})
+    plan = program.plan()
+
+    def found(results: dict[str, SparseTensor]) -> list[list[float]]:
+        return [results[name].to_dense().tolist() for name in "ab"]
+
+    assert found(program.run()) == [[2, 1], [2, 1]]
+    values.mul_(2)
+    assert found(program.run()) == [[4, 2], [8, 4]]
+    assert found(plan.run()) == [[4, 2], [8, 4]]
+    values[1] = math.inf
+    assert found(program.run())[0] == [math.inf, 2]
