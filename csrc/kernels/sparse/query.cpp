@@ -5,11 +5,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include <ATen/Parallel.h>
 
 #include "base/check.h"
 #include "kernels/sparse/arrays.h"
+#include "kernels/sparse/compressed_rows.h"
 #include "sparse/run.h"
 
 namespace joinsum::kernels::sparse {
@@ -100,6 +102,51 @@ at::Tensor dense_of(const Tensor& tensor, const std::vector<int64_t>& shape) {
   return tensor_of(reformatted(tensor, axes, formats).values).view(shape);
 }
 
+/// The factors of a sum of products of two matrices, A B, by their numbers.
+struct MatrixProduct {
+  size_t left = 0;
+  size_t right = 0;
+  bool left_transposed = false;  ///< whether the operand is Aᵀ
+  bool right_transposed = false;
+};
+
+std::optional<MatrixProduct> matrix_product_of(const Query& query) {
+  using joinsum::sparse::operators::Operator;
+  using Kind = joinsum::sparse::Expression::Kind;
+  if (query.dense || query.output.size() != 2) return std::nullopt;
+  const auto sum = joinsum::sparse::program::parse_expression(query.expression);
+  if (sum->kind != Kind::kAggregate || sum->op != Operator::kAdd || sum->indices.size() != 1) return std::nullopt;
+  const auto& product = sum->child();
+  if (product->kind != Kind::kMap || product->op != Operator::kMultiply || product->children.size() != 2) {
+    return std::nullopt;
+  }
+  const std::string &reduced = sum->indices.front(), row(1, query.output[0]), column(1, query.output[1]);
+  // Whether `factor` is a matrix of these two indices, and in which order.
+  const auto is_of = [](const auto& factor, const std::string& first, const std::string& second) {
+    return factor->kind == Kind::kInput && factor->indices == std::vector<std::string>{first, second};
+  };
+  for (const size_t left : {size_t{0}, size_t{1}}) {
+    const auto &a = product->children[left], &b = product->children[1 - left];
+    const bool is_left = is_of(a, row, reduced) || is_of(a, reduced, row);
+    if (!is_left || !(is_of(b, reduced, column) || is_of(b, column, reduced))) continue;
+    return MatrixProduct{std::stoul(a->tensor.substr(1)), std::stoul(b->tensor.substr(1)), is_of(a, reduced, row),
+                         is_of(b, column, reduced)};
+  }
+  return std::nullopt;
+}
+
+/// A B by the loops of compressed rows; undefined where these do not take the operands.
+at::Tensor by_rows(const MatrixProduct& product, const std::vector<TensorPtr>& tensors) {
+  const auto rows_of = [&](size_t operand, bool transposed) {
+    const TensorPtr& matrix = tensors[operand];
+    return transposed ? CompressedRows::of_transposed(matrix) : CompressedRows::of(matrix);
+  };
+  if (!at::isFloatingType(tensor_of(tensors[product.left]->values).scalar_type())) return {};
+  const auto left = rows_of(product.left, product.left_transposed);
+  const auto right = rows_of(product.right, product.right_transposed);
+  return left && right ? coo_of(to_coordinates(left->times(*right))) : at::Tensor();
+}
+
 }  // namespace
 
 at::Tensor result_of(const Query& query, at::TensorList operands, c10::ArrayRef<double> fills) {
@@ -113,6 +160,10 @@ at::Tensor result_of(const Query& query, at::TensorList operands, c10::ArrayRef<
     if (tensor == nullptr) tensor = std::make_shared<Tensor>(levels_of(operands[i], fills[i]));
     tensors.push_back(tensor);
     given[name_of_operand(i)] = tensor;
+  }
+  if (const auto product = matrix_product_of(query)) {
+    const at::Tensor found = by_rows(*product, tensors);
+    if (found.defined()) return found;
   }
   const auto known = known_plan(query, tensors);
   const joinsum::sparse::RunOptions options{.threads = at::get_num_threads()};

@@ -18,6 +18,7 @@ from joinsum.sparse.plan_cache import PLANS
 
 __all__ = [
     "FLOATS",
+    "LIKE_OPERANDS",
     "Call",
     "by_rows",
     "dense_product",
@@ -39,8 +40,11 @@ _DENSE = 0.5
 
 FLOATS = (torch.float32, torch.float64)
 
+# As a result's format: compressed rows or columns, or a list, as the operands have them.
+LIKE_OPERANDS = "like operands"
+
 # Formats of a sparse vector, or of one made of it.
-_VECTORS = ("sparse", "coo", "sorted_list", "dense")
+_VECTORS = (LIKE_OPERANDS, "coo", "sorted_list", "dense")
 
 # Columns of a dense operand from which on a product with the transposed matrix is faster by the rows of that one, which
 # are made once: by the matrix's own rows, those of the result are visited in any order.
@@ -89,7 +93,7 @@ def by_rows(
     multiplied by X Yᵀ element by element; with other such matrices A B, and A B at the entries of a third one. In
     compressed columns A B, and as a list A's product with a sparse vector. None for anything else.
 
-    out_format   "dense", levels, or "sparse": compressed rows or columns, or a list, as the operands have them
+    out_format   "dense", levels, or LIKE_OPERANDS
     """
     if dtype in FLOATS and _are_vector_and_matrix(labels, operands):
         with_vector = _product_with_vector(labels, result, operands, out_format == "dense")
@@ -101,9 +105,9 @@ def by_rows(
         return _dense(case) if out_format == "dense" and sum(case.sparse) == 1 and len(case.sparse) == 2 else None
     if out_format == "dense":
         return _dense(case)
-    if len(operands) == 2 and all(case.sparse) and out_format in ("csr", "csc", "sparse"):
-        return _product_of_two(case, out_format == "csc" or (out_format == "sparse" and _are_by_columns(operands)))
-    return _in_rows(case) if out_format in ("csr", "sparse") else None
+    if len(operands) == 2 and all(case.sparse) and out_format in ("csr", "csc", LIKE_OPERANDS):
+        return _product_of_two(case, out_format == "csc" or (out_format == LIKE_OPERANDS and _are_by_columns(operands)))
+    return _in_rows(case) if out_format in ("csr", LIKE_OPERANDS) else None
 
 
 def _are_by_columns(operands: Sequence[Operand]) -> bool:

@@ -11,7 +11,14 @@ import torch
 
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
-from joinsum.execution.compressed_rows import Call, by_rows, has_few_elements, remember, remember_for_traits
+from joinsum.execution.compressed_rows import (
+    LIKE_OPERANDS,
+    Call,
+    by_rows,
+    has_few_elements,
+    remember,
+    remember_for_traits,
+)
 from joinsum.execution.elements_in_rows import by_elements, joins_elements
 from joinsum.execution.paired_rows import by_pairs
 from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
@@ -336,7 +343,7 @@ def _ways_by_rows(
         return
     all_sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
     few = all_sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
-    found = by_rows(*case, "sparse") if few else None
+    found = by_rows(*case, LIKE_OPERANDS) if few else None
     if found is None:
         found = by_rows(*case, "dense" if gives_dense else out_format)
     if found is not None:

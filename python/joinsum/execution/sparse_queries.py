@@ -110,8 +110,8 @@ class SparseQueries:
 
 
 def _block(x: SparseTensor | torch.Tensor, sparse: bool) -> torch.Tensor:
-    """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that it stores; of a dense last
-    level those that are not at the fill, unless its values were given, which may have gradients."""
+    """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that it stores; of a dense
+    last level those that are not at the fill, unless its values were given, which may have gradients."""
     if isinstance(x, torch.Tensor) or not sparse:
         return x if isinstance(x, torch.Tensor) else x.to_dense()
     indices, values = x.handle.to_coordinates(without_fill=x.levels[-1:] == ("dense",) and x.shared_values is None)

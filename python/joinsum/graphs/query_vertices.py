@@ -15,6 +15,7 @@ from joinsum import _C
 from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.graphs.equation import Operations
+from joinsum.sparse.densified import visited_wholly
 from joinsum.sparse.expression_text import expression_of_text
 from joinsum.sparse.expressions import expression_of, fraction_in
 from joinsum.sparse.plan import Plan
@@ -33,10 +34,6 @@ __all__ = [
 
 # The operator that computes a query's vertex.
 _QUERY = "joinsum::sparse_query"
-
-# Loops over this many elements may visit all of them although an operand stores few.
-_SMALL = 1 << 20
-_MOST_PER_ENTRY = 16
 
 # The axes of a tensor that each axis of its diagonal runs along.
 Axes = Sequence[Sequence[int]]
@@ -144,22 +141,14 @@ def check_not_densified(
         if any(level != "dense" for level in query["formats"]):
             sparse[logical["name"]] = math.ceil(logical["nnz_agg"])
     for query in plan["physical"]:
-        # A dense operand that leads a loop, or is united with others there, has every coordinate.
-        every = set(query["whole_range"])
-        for access in query["accesses"]:
-            if access["tensor"] not in sparse:
-                walks = zip(access["indices"], access["protocols"], strict=True)
-                every |= {index for index, protocol in walks if protocol == "walk"}
-        visits = math.prod(extents[loop] for loop in every)
-        for access in query["accesses"]:
-            loops = every & set(access["indices"])
-            if not loops or visits <= max(_SMALL, _MOST_PER_ENTRY * sparse.get(access["tensor"], math.inf)):
-                continue
-            known = f"operand={access['tensor'][1:]}, " if access["tensor"] in operands else ""
+        found = visited_wholly(query, extents, sparse)
+        if found is not None:
+            known = f"operand={found.tensor[1:]}, " if found.tensor in operands else ""
             raise PlanError(
                 f"{who}: elements that a sparse operand does not store count here, so that all are visited: "
-                f"{known}labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
-                f'the join keeps (0 for mul, inf for add under min), or out_format="dense" to compute it all'
+                f"{known}labels={found.loops}, visits={found.visits:.3g}; give a fill that the join keeps (0 for mul, "
+                f"inf for add under min; a product with the reciprocal in the place of a division, a sum with the "
+                f'negative in that of a difference), or out_format="dense" to compute it all'
             )
 
 

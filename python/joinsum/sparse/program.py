@@ -12,6 +12,7 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
+from joinsum.sparse.densified import check_programs_not_densified
 from joinsum.sparse.expressions import expression_of, fraction_in, indices_in, name_at, names_at, tensors_in
 from joinsum.sparse.json_fields import extent_at, list_at, object_at, without_duplicates
 from joinsum.sparse.plan import Plan, checked_threads
@@ -218,7 +219,10 @@ class Program:
         if key in self._plans:
             PLANS.hit()
         else:
-            self._plans[key] = self._cached_plan(key, options)
+            plan = self._cached_plan(key, options)
+            data = {"logical": plan.logical, "physical": plan.physical}
+            check_programs_not_densified(data, self.handle.inputs, self._data["index_sizes"])
+            self._plans[key] = plan
         return self._plans[key]
 
     def _cached_plan(self, key: str, options: Mapping[str, Any]) -> Plan:

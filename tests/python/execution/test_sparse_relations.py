@@ -582,3 +582,26 @@ def test_results_of_graphs_are_sparse_where_that_is_asked_for(sites: int) -> Non
     with pytest.raises(joinsum.PlanError, match='"auto", "dense" or "coo"'):
         graph.einsum("ij->i", a, out_format="csr")
     joinsum.init()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,jk->ki", "ji,jk->ik", "ij,kj->ik", "ji,kj->ki", "jk,ij->ik"])
+def test_sites_multiply_sparse_matrices_as_one_does(equation: str, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(1)
+    extents = {"i": 13, "j": 9, "k": 11}
+    left, right = equation.split("->")[0].split(",")
+
+    def matrix(labels: str) -> torch.Tensor:
+        shape = tuple(extents[label] for label in labels)
+        return torch.randint(1, 5, shape, generator=draw).to(dtype) * (torch.rand(shape, generator=draw) < 0.2)
+
+    a, b = matrix(left), matrix(right)
+    wanted = torch.einsum(equation, a.double(), b.double()).to(dtype)
+    for sites in (1, 2, 4):
+        joinsum.init(sites=sites)
+        found = joinsum.einsum(
+            equation, joinsum.SparseTensor.from_torch(a).with_levels("coo"), b.to_sparse(), out_format="coo"
+        )
+        torch.testing.assert_close(found.to_dense(), wanted)
+        assert found.nnz == int(((torch.einsum(equation, (a != 0).double(), (b != 0).double())) != 0).sum())
+    joinsum.init()
