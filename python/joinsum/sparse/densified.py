@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ def check_programs_not_densified(
     shapes = {name: shape for name, (shape, _, _) in inputs.items()}
     sparse = {name: math.ceil(nnz) for name, (shape, _, nnz) in inputs.items() if nnz < math.prod(shape)}
     for logical, query in zip(plan["logical"], plan["physical"], strict=True):
-        extents = dict(sizes)
+        extents = defaultdict(int, sizes)  # of an index that nothing reads, as a range is empty, 0
         for tensor, indices in leaves_of(logical["expr"]):
             extents |= dict(zip(indices, shapes[tensor], strict=True))
         shapes[logical["name"]] = [extents[index] for index in logical["output"]]

@@ -156,7 +156,10 @@ def test_on_sites_the_plan_says_how_they_divide_it(dense: bool) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda a, v: planned("ij,j->i", a, (SIZE,)), "einsum: an operand beside sparse ones is a tensor: operand=1"),
+        (
+            lambda a, v: planned("ij,j->i", a, (SIZE,)),
+            "beside sparse ones is a tensor; give torch.as_tensor\\(x\\): operand=1",
+        ),
         (lambda a, v: planned("ij,j->i", a, v.to("meta")), "einsum: sparse operands lie on the CPU"),
         (lambda a, v: planned("ij,k->i", a), "einsum"),
         (lambda a, v: planned("ij,j->i", a, v, agg="logsumexp"), "logsumexp"),
