@@ -94,9 +94,10 @@ class Prices {
     const auto [found, is_new] = expected_.emplace(loops, 0);
     if (!is_new) return found->second;
     double evenly = extent_of(loops, terms_.space());
-    for (const Access& access : accesses_) {
+    for (size_t i = 0; i < accesses_.size(); ++i) {
+      const Access& access = accesses_[i];
       const IndexSet own = access.term->free & loops;
-      if (!access.leads || own == 0) continue;
+      if (!access.leads || own == 0 || reads_again(accesses_, i)) continue;
       evenly *= std::min(1.0, terms_.estimate(access.term) / extent_of(own, terms_.space()));
     }
     const double bound = iterations_.of(loops);
@@ -197,6 +198,13 @@ std::vector<int64_t> greedy_order(const Terms& terms, Prices& prices, const std:
 }
 
 }  // namespace
+
+bool reads_again(const std::vector<Access>& accesses, size_t access) {
+  const auto end = accesses.begin() + static_cast<std::ptrdiff_t>(access);
+  return std::any_of(accesses.begin(), end, [&](const Access& earlier) {
+    return earlier.term->tensor == end->term->tensor && earlier.term->indices == end->term->indices;
+  });
+}
 
 double Iterations::of(IndexSet loops) {
   const auto [found, is_new] = known_.emplace(loops, 0);

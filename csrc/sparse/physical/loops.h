@@ -32,6 +32,9 @@ struct Access {
   bool leads = false;            ///< whether the body is at its fill where this stores nothing, so that it can lead
 };
 
+/// Whether an earlier access reads the same elements, as in x·x.
+bool reads_again(const std::vector<Access>& accesses, size_t access);
+
 /// How a tensor is stored: its entries, and the axis of each level.
 struct Stored {
   double entries = 0;

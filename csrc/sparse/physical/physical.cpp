@@ -91,9 +91,12 @@ constexpr double kMostPlacesOfEntry = 16;
 /// Entries of a result where those of the operands that decide lie evenly.
 double even_entries(const Terms& terms, const LogicalQuery& query) {
   double density = 1;
-  for (const Access& access : accesses_of(query.body, {})) {
+  const std::vector<Access> accesses = accesses_of(query.body, {});
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    const Access& access = accesses[i];
     const double elements = extent_of(access.term->free, terms.space());
-    if (access.leads && elements > 0) density *= std::min(1.0, terms.estimate(access.term) / elements);
+    if (access.leads && elements > 0 && !reads_again(accesses, i))
+      density *= std::min(1.0, terms.estimate(access.term) / elements);
   }
   IndexSet output = 0;
   for (const int64_t index : query.output) output |= only(index);

@@ -80,6 +80,21 @@ TEST(LoopOrder, OfACycleGoesAlongEdgesThoughHubsMayLeadAnywhere) {
   EXPECT_EQ(planned.queries.front().logical.space.names[query.loops[1]], "b");
 }
 
+TEST(LoopOrder, OfASquareIsThatOfTheTensor) {
+  // Items of two keys, summed for pairs of these: by rows of the result, which a table of all pairs would scatter.
+  InputTensor items = counted({1'500'000, 2500, 375'000}, 1.5e6);
+  items.degrees = {{{1, 2}, {0}, 1}};
+  const auto order = [&](const ExpressionPtr& body) {
+    const Program over = program_of({{"L", items}}, sum("i", body), "so");
+    std::string loops;
+    const PlannedQuery planned = plan(over, {}).queries[0];
+    for (const int64_t loop : planned.physical[0].loops) loops += planned.logical.space.names[loop];
+    return loops;
+  };
+  EXPECT_EQ(order(in("L", "iso")).front(), 's');
+  EXPECT_EQ(order(times({in("L", "iso"), in("L", "iso")})), order(in("L", "iso")));
+}
+
 TEST(LoopOrder, RefusesLoopsThatAreMissing) {
   const Program over = program_of({{"A", entries({4, 4}, {{0, 1}})}}, sum("j", in("A", "ij")), "i");
   EXPECT_THROW(order_of(over, {"i"}), PlanError);
