@@ -133,7 +133,7 @@ sparse::PlanOptions options_of(const Options& given) {
   options.logical.whole = given.whole;
   options.logical.distribute = given.distribute;
   options.logical.cover = given.cover;
-  options.logical.dependencies = given.dependencies;
+  options.dependencies = given.dependencies;
   options.logical.kernel_size.repeated = given.kernel_size;
   options.physical.cutoffs.bytemap = given.bytemap;
   options.physical.cutoffs.dense = given.dense;

@@ -68,6 +68,7 @@ ProgramPlan plan(const Program& program, const PlanOptions& options) {
   ProgramPlan plan{.options = options, .stored = stored_tensors(program)};
   LogicalOptions logical = options.logical;
   logical.finite = program.all_finite();
+  if (options.dependencies) logical.dependencies = dependencies_of(program);
   for (size_t i = 0; i < program.queries().size(); ++i) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};

@@ -43,6 +43,7 @@ using tensor::Tensor;
 struct PlanOptions {
   LogicalOptions logical = {};
   PhysicalOptions physical = {};
+  bool dependencies = false;  ///< whether plans use the functional dependencies of tensors
 };
 
 /// The plan of one source query: its logical queries, and the kernel of each.

@@ -171,8 +171,7 @@ int64_t loops_of_prefix(const Kernel& kernel, int64_t levels) {
   return levels == 0 ? 0 : kernel.output[levels - 1] + 1;
 }
 
-Kernel with_single_loops(const Kernel& kernel, const KernelArguments& arguments) {
-  Kernel out = kernel;
+Kernel with_single_loops(Kernel out, const KernelArguments& arguments) {
   for (int64_t loop = 0; loop < std::ssize(out.loops); ++loop) {
     const std::vector<int64_t>& walkers = out.loops[loop].walkers;
     if (walkers.size() != 1 || position_of(out.output, loop)) continue;

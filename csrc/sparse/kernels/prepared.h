@@ -24,7 +24,7 @@ int64_t loops_of_prefix(const Kernel& kernel, int64_t levels);
 
 /// The kernel with those loops marked that visit one coordinate at most, as the only operand that walks them has lists
 /// of one entry.
-Kernel with_single_loops(const Kernel& kernel, const KernelArguments& arguments);
+Kernel with_single_loops(Kernel kernel, const KernelArguments& arguments);
 
 /// The dtype of a run.
 DType dtype_of(const Kernel& kernel, const KernelArguments& arguments);

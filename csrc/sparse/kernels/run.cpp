@@ -91,8 +91,8 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
 }  // namespace
 
 Run run(const Kernel& given, const KernelArguments& given_arguments, const RunOptions& options) {
-  const auto [once, arguments] = without_repeated_operands(given, given_arguments);
-  const Kernel kernel = with_single_loops(once, arguments);
+  auto [once, arguments] = without_repeated_operands(given, given_arguments);
+  const Kernel kernel = with_single_loops(std::move(once), arguments);
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;
   const InterpreterOptions how{.threads = is_small ? 1 : options.threads, .entries = options.entries};

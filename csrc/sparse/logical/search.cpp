@@ -8,7 +8,6 @@
 #include <set>
 
 #include "sparse/logical/branch_and_bound.h"
-#include "sparse/logical/dependencies.h"
 #include "sparse/logical/distribution.h"
 
 namespace joinsum::sparse::logical {
@@ -245,7 +244,7 @@ constexpr double kMostSaved = 2;
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
 Planned distributed(Terms& terms, const TermPtr& original, const Query& query, const Names& names,
-                    const LogicalOptions& options, const Dependencies& dependencies) {
+                    const LogicalOptions& options) {
   LogicalOptions greedily = options;
   greedily.search = Search::kGreedy;
   // Where its cost is at least `most`, it is infinite.
@@ -265,7 +264,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
   for (bool better = true; better;) {
     better = false;
     const TermPtr start = best.term;
-    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms, dependencies)) {
+    for (const TermPtr& step : distribution_steps(terms, start, options.most_terms, options.dependencies)) {
       if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
       QueryPlan with_step = planned(step, best.plan->cost);
       if (!cheaper(with_step.cost, best.plan->cost)) continue;
@@ -275,7 +274,7 @@ Planned distributed(Terms& terms, const TermPtr& original, const Query& query, c
       better = true;
     }
   }
-  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms, dependencies)) {
+  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms, options.dependencies)) {
     QueryPlan plan = planned(whole, best.plan->cost);
     if (cheaper(plan.cost, best.plan->cost)) return {whole, std::move(plan), best.cost_as_written};
   }
@@ -295,17 +294,6 @@ QueryPlan fitted(QueryPlan plan, const Query& query, const std::vector<std::stri
   plan.cost = 0;
   for (const LogicalQuery& each : plan.queries) plan.cost += each.cost;
   return plan;
-}
-
-/// Of the tensors that the expression reads again.
-Dependencies dependencies_in(const ExpressionPtr& expression, const Terms::Sources& sources) {
-  Dependencies found;
-  for (const std::string& name : read_again(expression)) {
-    const auto source = sources.find(name);
-    if (source == sources.end() || source->second.tensor == nullptr) continue;
-    if (auto own = dependencies_of(*source->second.tensor); !own.empty()) found[name] = std::move(own);
-  }
-  return found;
 }
 
 /// Each index once, by its original name, where its last path is eliminated, but after those that must precede it.
@@ -340,14 +328,13 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
                      const std::vector<std::string>& taken, const LogicalOptions& options) {
   Terms terms(options.estimator, space);
   const Names names(query.name, {taken.begin(), taken.end()});
-  const Dependencies dependencies = options.dependencies ? dependencies_in(query.expression, sources) : Dependencies();
   const TermPtr written = lifted(terms, terms.from_expression(query.expression, sources), options.finite);
   std::vector<int64_t> left_out;
-  const TermPtr term = with_unified_indices(terms, written, dependencies, &left_out);
+  const TermPtr term = with_unified_indices(terms, written, options.dependencies, &left_out);
   const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
   Planned chosen{term};
   if (options.distribute && options.finite && !options.whole && !is_empty) {
-    chosen = distributed(terms, term, query, names, options, dependencies);
+    chosen = distributed(terms, term, query, names, options);
   }
   const QueryPlan* known = chosen.plan && std::isfinite(chosen.plan->cost) ? &*chosen.plan : nullptr;
   const QueryPlan unfitted = plan_term(chosen.term, terms.space(), query, names, options, known);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sparse/logical/dependencies.h"
 #include "sparse/logical/elimination.h"
 #include "sparse/logical/splitting.h"
 
@@ -17,12 +18,12 @@ struct LogicalOptions {
   LogicalCost cost = {};
   Absorption absorption = Absorption::kAbsorb;
   Search search = Search::kGreedy;
-  bool cover = true;          ///< whether queries may also have factors all of whose indices they have anyway
-  bool whole = false;         ///< whether an aggregate over an expression without one is a single query
-  bool finite = true;         ///< whether no element of a tensor is an infinity
-  bool distribute = true;     ///< whether products of sums are also tried as sums of products, of finite elements
-  bool dependencies = false;  ///< whether joins of a tensor with itself use its functional dependencies
-  int64_t most_terms = 64;    ///< inputs that an expression may have after that
+  bool cover = true;               ///< whether queries may also have factors all of whose indices they have anyway
+  bool whole = false;              ///< whether an aggregate over an expression without one is a single query
+  bool finite = true;              ///< whether no element of a tensor is an infinity
+  bool distribute = true;          ///< whether products of sums are also tried as sums of products, of finite elements
+  Dependencies dependencies = {};  ///< by which joins of a tensor with itself are read as one
+  int64_t most_terms = 64;         ///< inputs that an expression may have after that
   /// From which on a greedy search gives up; used within a search of distributions.
   double most_cost = std::numeric_limits<double>::infinity();
   KernelSize kernel_size = {};    ///< above which queries are split

@@ -116,10 +116,12 @@ std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& 
     const StatisticsPtr projected = terms.estimator().aggregate(body, prefix, terms.space());
     entries.push_back(terms.estimate(projected) * extent_of(prefix & ~query.body->free, terms.space()));
   }
-  // Of a bound that the largest degrees alone make, places would be many more than entries.
-  const double bound = entries.empty() ? 0 : entries.back();
-  const double expected = std::sqrt(bound * std::min(bound, even_entries(terms, query)));
-  const double most = std::max(kMostPlaces, kMostPlacesOfEntry * expected);
+  double most = kMostPlaces;
+  if (extent_of(prefix, terms.space()) > kMostPlaces) {
+    // Of a bound that the largest degrees alone make, places would be many more than entries.
+    const double bound = entries.back();
+    most = std::max(most, kMostPlacesOfEntry * std::sqrt(bound * std::min(bound, even_entries(terms, query))));
+  }
   cutoffs.largest_dense = std::min(cutoffs.largest_dense, most);
   return choose_formats(shape, entries, names_of(query.output, terms.space()), names_of(loops, terms.space()), cutoffs);
 }

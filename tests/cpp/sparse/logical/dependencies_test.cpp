@@ -107,7 +107,7 @@ TEST(UnifiedIndices, MakePlansOfSquaresCheaper) {
   const Program program = program_of({{"L", l}, {"S", s}}, sum("i", times({x("s", "j"), x("t", "k")})), "jk");
   PlanOptions options;
   const double before = plan(program, options).cost;
-  options.logical.dependencies = true;
+  options.dependencies = true;
   const ProgramPlan found = plan(program, options);
   EXPECT_LT(found.cost, before);
   // The index that was left out is still one of the order.
