@@ -191,12 +191,38 @@ void fail_to_interpret(const Call& call) {
   throw PlanError("interpret: a call of a torch operator has no reference here; run the plan: call=" + call.text());
 }
 
-bool takes_sparse(const Call& call) { return changes_rows(call) || counts_entries(call); }
+namespace {
+
+bool is_adam_of_rows(const Call& call) {
+  return call.function == "joinsum::adam_rows_catch_up" || call.function == "joinsum::adam_rows_update";
+}
+
+bool has_letters_of_a_result(const Call& call, const std::string& letters) {
+  return std::any_of(call.results.begin(), call.results.end(),
+                     [&](const CallResult& result) { return result.letters == letters; });
+}
+
+}  // namespace
+
+bool takes_sparse(const Call& call) { return is_adam_of_rows(call) || counts_entries(call); }
 
 bool counts_entries(const Call& call) { return call.function == "joinsum::sparse_query"; }
 
 bool changes_rows(const Call& call) {
-  return call.function == "joinsum::adam_rows_catch_up" || call.function == "joinsum::adam_rows_update";
+  return is_adam_of_rows(call) || call.function == "joinsum::sgd_lookup_update" ||
+         call.function == "joinsum::adagrad_lookup_update" || call.function == "joinsum::sparse_adam_lookup_update";
+}
+
+double moved_bytes(const Call& call, const std::vector<double>& operands, double result) {
+  const bool changes = changes_rows(call);
+  const bool looks_up = call.function == "joinsum::embedding_shard";
+  double out = changes ? 0 : result;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (changes && has_letters_of_a_result(call, call.operands[i])) continue;
+    out += looks_up && i == 0 ? std::min(operands[i], result) : operands[i];
+  }
+  // Rows of each result are read and written; the others are read once for all results.
+  return changes ? out * (2 + 1 / static_cast<double>(call.results.size())) : out;
 }
 
 double flops(const Call& call, const std::map<char, double>& extents) {

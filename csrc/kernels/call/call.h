@@ -100,6 +100,10 @@ bool counts_entries(const Call& call);
 /// Whether the operator changes rows of its operands and gives these as its results.
 bool changes_rows(const Call& call);
 
+/// Bytes that the call reads and writes for one result, where its operands and that result have so many: of an operand
+/// of which it looks up or changes rows those alone.
+double moved_bytes(const Call& call, const std::vector<double>& operands, double result);
+
 /// Raises PlanError: what an operator of torch's does is known where torch is.
 [[noreturn]] void fail_to_interpret(const Call& call);
 

@@ -12,8 +12,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "kernels/pairs/parallel.h"
 #include "kernels/torch_call/adam_row_loops.h"
+#include "kernels/torch_call/touched_rows.h"
 
 namespace joinsum::kernels::torch_call {
 namespace {
@@ -28,35 +28,11 @@ struct State {
   Four results() const { return {param, exp_avg, exp_avg_sq, done}; }
 };
 
-/// Features [n, i] that are in the batch, ascending, and where each one's entries begin among `order`, the entries by
-/// feature.
-struct Touched {
-  at::Tensor order;
-  std::vector<int64_t> rows;
-  std::vector<int64_t> begins;
-
-  explicit Touched(const at::Tensor& features) {
-    const at::Tensor columns = features._indices().select(0, 1).contiguous();
-    order = at::argsort(columns, /*stable=*/true);
-    const at::Tensor sorted = columns.index_select(0, order);
-    const auto* all = sorted.const_data_ptr<int64_t>();
-    for (int64_t e = 0; e < sorted.numel(); ++e) {
-      if (!rows.empty() && all[e] == rows.back()) continue;
-      rows.push_back(all[e]);
-      begins.push_back(e);
-    }
-    begins.push_back(sorted.numel());
-  }
-};
-
-/// Calls `visit` with positions in `touched.rows`, on torch's threads.
-template <class Visit>
-void for_each_row(const Touched& touched, int64_t width, const Visit& visit) {
-  constexpr int64_t kOfAThread = 8192;
-  pairs::for_each_range(static_cast<int64_t>(touched.rows.size()), kOfAThread / std::max<int64_t>(width, 1) + 1,
-                        [&](int64_t begin, int64_t end) {
-                          for (int64_t place = begin; place < end; ++place) visit(place);
-                        });
+/// Features [n, i] that are in the batch.
+TouchedRows touched_by(const at::Tensor& features) {
+  const at::Tensor columns = features._indices().select(0, 1).contiguous();
+  const auto* first = columns.const_data_ptr<int64_t>();
+  return {std::vector<int64_t>(first, first + columns.numel()), features.size(1)};
 }
 
 void check(const State& state, const at::Tensor& features) {
@@ -104,15 +80,15 @@ void catch_up(const State& state, const at::Tensor& features, const at::Tensor& 
   check(state, features);
   const int64_t longest = longest_rest(c);
   const auto last = static_cast<int64_t>(step.item<double>()) - 1;
-  const Touched touched(features);
+  const TouchedRows touched = touched_by(features);
   const int64_t width = state.param.size(1);
   auto* param = state.param.mutable_data_ptr<float>();
   auto* m = state.exp_avg.mutable_data_ptr<float>();
   auto* v = state.exp_avg_sq.mutable_data_ptr<float>();
   auto* done = state.done.mutable_data_ptr<int64_t>();
   const std::vector<AdamStep>& steps = first_steps(c, last);
-  for_each_row(touched, width, [&](int64_t place) {
-    const int64_t row = touched.rows[place], at = row * width;
+  touched.for_each(width, [&](int64_t place) {
+    const int64_t row = touched.row(place), at = row * width;
     const int64_t missed = last - done[row];
     if (missed <= 0) return;
     for (int64_t k = 0; k < std::min(missed, longest); ++k) {
@@ -141,10 +117,10 @@ void update(const State& state, const at::Tensor& features, const at::Tensor& sl
               "adam_rows_update: slopes are a float32 matrix with a row for each point");
   const auto t = static_cast<int64_t>(step.item<double>());
   const AdamStep constants(c, t);
-  const Touched touched(features);
+  const TouchedRows touched = touched_by(features);
   const int64_t width = state.param.size(1);
-  const at::Tensor points = features._indices().select(0, 0).index_select(0, touched.order).contiguous();
-  const at::Tensor values = features._values().index_select(0, touched.order).to(at::kFloat).contiguous();
+  const at::Tensor points = features._indices().select(0, 0).contiguous();
+  const at::Tensor values = features._values().to(at::kFloat).contiguous();
   const at::Tensor given = slopes.contiguous();
   const auto* point = points.const_data_ptr<int64_t>();
   const auto* value = values.const_data_ptr<float>();
@@ -153,13 +129,12 @@ void update(const State& state, const at::Tensor& features, const at::Tensor& sl
   auto* m = state.exp_avg.mutable_data_ptr<float>();
   auto* v = state.exp_avg_sq.mutable_data_ptr<float>();
   auto* done = state.done.mutable_data_ptr<int64_t>();
-  for_each_row(touched, width, [&](int64_t place) {
+  touched.for_each(width, [&](int64_t place) {
     thread_local std::vector<float> grad;
     grad.assign(width, 0.0F);
-    for (int64_t e = touched.begins[place]; e < touched.begins[place + 1]; ++e) {
-      add_multiple(grad.data(), slope + point[e] * width, value[e], width);
-    }
-    const int64_t row = touched.rows[place], at = row * width;
+    touched.for_each_entry(
+        place, [&](int64_t e) { add_multiple(grad.data(), slope + point[e] * width, value[e], width); });
+    const int64_t row = touched.row(place), at = row * width;
     adam_row(param + at, m + at, v + at, grad.data(), width, constants);
     done[row] = t;
   });

@@ -23,25 +23,6 @@ bool given(const Optional& tensor) { return tensor && tensor->defined(); }
 
 // --- by torch's operators --------------------------------------------------------------------------------------------
 
-/// Indices in a shard of an axis for global ones, 0 for indices of other shards; and which are in this shard.
-Two local_index(const at::Tensor& index, const AxisShard& shard) {
-  at::Tensor rest = index;
-  at::Tensor found = at::zeros_like(index);
-  at::Tensor present = at::ones_like(index, index.options().dtype(at::kBool));
-  int64_t step = 1;
-  for (size_t i = shard.factors().size(); i-- > 0;) {
-    const auto& [offset, local, extent] = shard.factors()[i];
-    const at::Tensor coordinate = rest.remainder(extent).sub_(offset);
-    rest = rest.div(extent, "floor");
-    present.logical_and_(coordinate.ge(0)).logical_and_(coordinate.lt(local));
-    found.add_(coordinate, step);
-    step *= local;
-  }
-  // What remains is zero of an index in range; without waiting for the device.
-  at::_assert_async(rest.eq(0).all(), "index out of range");
-  return {found.masked_fill_(present.logical_not(), 0), present};
-}
-
 at::Tensor composed_embedding(const at::Tensor& table, const at::Tensor& index, at::IntArrayRef offsets,
                               at::IntArrayRef local, at::IntArrayRef extents) {
   if (local == extents) return at::embedding(table, index);
@@ -293,6 +274,24 @@ TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
 }
 
 }  // namespace
+
+Two local_index(const at::Tensor& index, const AxisShard& shard) {
+  at::Tensor rest = index;
+  at::Tensor found = at::zeros_like(index);
+  at::Tensor present = at::ones_like(index, index.options().dtype(at::kBool));
+  int64_t step = 1;
+  for (size_t i = shard.factors().size(); i-- > 0;) {
+    const auto& [offset, local, extent] = shard.factors()[i];
+    const at::Tensor coordinate = rest.remainder(extent).sub_(offset);
+    rest = rest.div(extent, "floor");
+    present.logical_and_(coordinate.ge(0)).logical_and_(coordinate.lt(local));
+    found.add_(coordinate, step);
+    step *= local;
+  }
+  // What remains is zero of an index in range; without waiting for the device.
+  at::_assert_async(rest.eq(0).all(), "index out of range");
+  return {found.masked_fill_(present.logical_not(), 0), present};
+}
 
 Two local_targets(const at::Tensor& target, int64_t ignored, const AxisShard& shard) {
   const at::Tensor skipped = target.eq(ignored);

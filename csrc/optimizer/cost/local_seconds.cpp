@@ -134,8 +134,9 @@ class Local {
   double call(const kernels::call::Call& op) const {
     double most = 0;
     for (int64_t site = 0; site < result_.sites(); ++site) {
-      auto bytes = static_cast<double>(result_.bytes(site));
-      for (const ia::NodePtr& input : node_.inputs()) bytes += static_cast<double>(input->type().bytes(site));
+      std::vector<double> operands;
+      for (const ia::NodePtr& input : node_.inputs()) operands.push_back(static_cast<double>(input->type().bytes(site)));
+      const double bytes = kernels::call::moved_bytes(op, operands, static_cast<double>(result_.bytes(site)));
       const double flops = ia::analysis::visited_share(node_) * kernels::call::flops(op, extents_at(node_, op, site));
       const bool of_entries = kernels::call::counts_entries(op);
       const double side = of_entries ? 0 : std::cbrt(flops / 2);

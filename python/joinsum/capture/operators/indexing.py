@@ -44,6 +44,13 @@ def _embedding_backward(application: Application) -> Results:
     return _LOOKUP_BACKWARD.apply(application, operator, arguments, application.type)
 
 
+def _lookup_update(tables: int, numbers: int) -> Form:
+    """The update of a table and its moments, `tables` in all, by the gradient of what a lookup found."""
+    operands = [*["v d"] * tables, "*b d", "*b", *[""] * numbers]
+    pattern = f"{', '.join(operands)} -> {', '.join(['v d'] * tables)}"
+    return Form(pattern, undivided="*b", shards=shard_of("v"), flops=f"{2 * tables} *b d")
+
+
 # --- index and index_put ----------------------------------------------------------------------------------------------
 
 
@@ -257,6 +264,10 @@ ROWS = [
             "embedding_dense_backward",
             _embedding_backward,
             "joinsum::embedding_backward_shard: the batch is reduced by add, rows and columns may be divided",
+        ),
+        *(
+            Entry(f"joinsum::{name}_lookup_update", _lookup_update(tables, numbers), "rows and columns may be divided")
+            for name, tables, numbers in (("sgd", 1, 1), ("adagrad", 2, 2), ("sparse_adam", 3, 4))
         ),
         Entry("_embedding_bag _embedding_bag_backward", undivided, "all labels undivided"),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
+from joinsum.frontend.training.update import Lookup, Numbers, Options, Scalars, State, Traits, Update
 
 __all__ = [
     "ADADELTA",
@@ -92,6 +92,13 @@ def _adagrad(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> 
     return p - g / (total.sqrt() + n["eps"]) * n["lr"], {"sum": total}
 
 
+def _adagrad_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    gradient, index, padding = lookup
+    update = torch.ops.joinsum.adagrad_lookup_update
+    new, total = update(p, state["sum"], gradient, index, n["lr"], n["eps"], padding, traits["maximize"])
+    return new, {"sum": total}
+
+
 def _adagrad_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
     rate = float(options["lr"]) / (1 + (step - 1) * float(options["lr_decay"]))
     return _numbers(options, eps=float(options["eps"])) | {"lr": rate}
@@ -104,6 +111,8 @@ ADAGRAD = Update(
     True,
     _adagrad,
     initial=lambda name, options: float(options["initial_accumulator_value"]),
+    of_rows=_adagrad_of_rows,
+    rests=lambda traits: not traits["decay"],
 )
 
 
@@ -378,6 +387,15 @@ def _sparse_adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits)
     return moved, {"exp_avg": average, "exp_avg_sq": square}
 
 
+def _sparse_adam_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    gradient, index, padding = lookup
+    numbers = [n[name] for name in ("rate", "take1", "take2", "eps")]
+    update = torch.ops.joinsum.sparse_adam_lookup_update
+    moments = state["exp_avg"], state["exp_avg_sq"]
+    new, average, square = update(p, *moments, gradient, index, *numbers, padding, traits["maximize"])
+    return new, {"exp_avg": average, "exp_avg_sq": square}
+
+
 def _sparse_adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
     beta1, beta2 = (float(beta) for beta in options["betas"])
     rate = float(options["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
@@ -385,5 +403,12 @@ def _sparse_adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, f
 
 
 SPARSE_ADAM = Update(
-    _traits, lambda traits, _: ("exp_avg", "exp_avg_sq"), _sparse_adam_numbers, True, _sparse_adam, complex=None
+    _traits,
+    lambda traits, _: ("exp_avg", "exp_avg_sq"),
+    _sparse_adam_numbers,
+    True,
+    _sparse_adam,
+    complex=None,
+    of_rows=_sparse_adam_of_rows,
+    rests=lambda traits: True,
 )

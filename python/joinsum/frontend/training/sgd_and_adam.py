@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
+from joinsum.frontend.training.update import Lookup, Numbers, Options, Scalars, State, Traits, Update
 
 __all__ = ["ADAM", "SGD"]
 
@@ -46,6 +46,12 @@ def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tupl
     buffer = torch.addcmul(taken, state["momentum_buffer"], n["momentum"])
     moved = torch.addcmul(g, buffer, n["momentum"]) if traits["nesterov"] else buffer
     return torch.addcmul(p, moved, n["descent"]), {"momentum_buffer": buffer}
+
+
+def _sgd_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    gradient, index, padding = lookup
+    update = torch.ops.joinsum.sgd_lookup_update
+    return update(p, gradient, index, n["descent"], padding, traits["maximize"]), {}
 
 
 # --- Adam, AdamW ------------------------------------------------------------------------------------------------------
@@ -107,6 +113,8 @@ SGD = Update(
     False,
     _sgd,
     complex="numbers",
+    of_rows=_sgd_of_rows,
+    rests=lambda traits: not traits["momentum"] and not traits["decay"],
 )
 _ADAM_IN_PARTS = Update(
     _adam_traits, lambda traits, _: _adam_moments(traits), _adam_in_parts_numbers, True, _adam_in_parts

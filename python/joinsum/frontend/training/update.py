@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update", "for_complex", "in_single_precision"]
+__all__ = ["Lookup", "Numbers", "Options", "Scalars", "State", "Traits", "Update", "for_complex", "in_single_precision"]
 
 Numbers = Mapping[str, Tensor]
 State = dict[str, Tensor]
 Options = Mapping[str, Any]
 Traits = Mapping[str, Any]
 Scalars = Mapping[str, float]
+
+
+class Lookup(NamedTuple):
+    """The gradient [*b, d] of the rows [v, d] that `index` [*b] has looked up in a table; the row `padding` has none."""
+
+    gradient: Tensor
+    index: Tensor
+    padding: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,9 @@ class Update:
     complex   how complex parameters are updated: as "numbers", where `new` is linear; as "pairs" of real numbers, which
               `new` gets on a last axis; None where torch does not update them
     in_parts  the same update by several operators, where `new` is one that takes no complex parameters
+    of_rows   the update by the gradient of a lookup alone, (parameter, lookup, state, numbers, traits) -> (parameter,
+              state); None where there is none
+    rests     for its traits, whether rows of a parameter without a gradient stay as they are
     """
 
     traits: Callable[[Options], Traits]
@@ -49,6 +60,8 @@ class Update:
     fused: bool = False
     complex: Literal["numbers", "pairs"] | None = "pairs"
     in_parts: Update | None = None
+    of_rows: Callable[[Tensor, Lookup, State, Numbers, Traits], tuple[Tensor, State]] | None = None
+    rests: Callable[[Traits], bool] = lambda traits: False
 
 
 def for_complex(update: Update) -> Update | None:

@@ -15,8 +15,9 @@ from torch import Tensor, fx
 
 from joinsum.base.errors import PlanError
 from joinsum.frontend.tracing.torch_internals import aten_graph
-from joinsum.frontend.training.step_arguments import StepArguments
-from joinsum.frontend.training.update import in_single_precision
+from joinsum.frontend.training.lookups import take_lookups
+from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
+from joinsum.frontend.training.update import Lookup, in_single_precision
 
 __all__ = ["AddedInput", "Templates", "TracedStep", "UpdatedGraph", "gradients_of", "updated_graph"]
 
@@ -159,10 +160,16 @@ class _Updates:
         trained, parameter = self._arguments.trained[index], self._placeholders[place]
         state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.moments}
         numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
-        operands = [parameter, gradient, *state.values(), *(self._input(each, parameter) for each in numbers)]
-        if self._skipped is not None:
-            operands.append(self._skipped)
-        template, names = self._template(index, operands)
+        others = [*state.values(), *(self._input(each, parameter) for each in numbers)]
+        lookups = self._lookups(trained, gradient)
+        if lookups:
+            read: Any = [each.gradient for each in lookups] + [each.index for each in lookups]
+            operands = [parameter, *others, *read]
+            template, names = self._template_of_rows(index, operands, lookups)
+        else:
+            skipped = [] if self._skipped is None else [self._skipped]
+            operands = [parameter, gradient, *others, *skipped]
+            template, names = self._template(index, operands)
         copies = dict(zip(template.find_nodes(op="placeholder"), operands, strict=True))
         with self._graph.inserting_before(self._graph.output_node()):
             new: Any = self._graph.graph_copy(template, copies)
@@ -193,6 +200,39 @@ class _Updates:
             self._places[node] = len(self._placeholders)
             self._placeholders.append(node)
         return self.inputs[added]
+
+    def _lookups(self, trained: TrainedParameter, gradient: fx.Node) -> list[Lookup]:
+        """The lookups whose gradients are all that the update of a parameter needs; the gradient itself is erased
+        then."""
+        update = trained.update
+        if update.of_rows is None or not update.rests(trained.traits) or self._skipped is not None:
+            return []
+        return take_lookups(self._graph, gradient)
+
+    def _template_of_rows(
+        self, index: int, operands: Sequence[fx.Node], lookups: Sequence[Lookup]
+    ) -> tuple[fx.Graph, list[str]]:
+        """The graph of the update of a parameter by lookups, and the names of the new state. The last operands are the
+        lookups' gradients, then their indices."""
+        trained = self._arguments.trained[index]
+        numbers = list(self._arguments.numbers[trained.cohort])
+        names: list[str] = []
+
+        def update(parameter: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            assert trained.update.of_rows is not None
+            given, read = others[: -2 * len(lookups)], others[-2 * len(lookups) :]
+            state = dict(zip(trained.moments, given, strict=False))
+            rest = dict(zip(numbers, given[len(state) :], strict=True))
+            gradient, found = read[0], read[1]
+            if len(lookups) > 1:
+                gradient = torch.cat([each.reshape(-1, parameter.shape[1]) for each in read[: len(lookups)]])
+                found = torch.cat([each.reshape(-1) for each in read[len(lookups) :]])
+            lookup = Lookup(gradient, found, lookups[0].padding)
+            new, after = trained.update.of_rows(parameter, lookup, state, rest, trained.traits)
+            names.extend(after)
+            return new, *after.values()
+
+        return aten_graph(update, [node.meta["val"] for node in operands]), names
 
     def _template(self, index: int, operands: Sequence[fx.Node]) -> tuple[fx.Graph, list[str]]:
         """The graph of the update of parameters like this one, and the names of the new state."""

@@ -37,6 +37,7 @@ def batches() -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
 
 OPTIMIZERS: dict[str, Optimizers] = {
     "SGD": lambda m: [torch.optim.SGD(m.parameters(), lr=0.3)],
+    "SGD maximize": lambda m: [torch.optim.SGD(m.parameters(), lr=0.3, maximize=True)],
     "Adagrad": lambda m: [torch.optim.Adagrad(m.parameters(), lr=0.3)],
     "SparseAdam": lambda m: [
         torch.optim.SparseAdam(list(m.table.parameters()), lr=0.1),
