@@ -178,6 +178,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
+        "lookup_updates touched_rows",
+        "python/capture/decompositions/test_lookup_updates.py",
+        "operators of torch's dispatcher, compared with torch's optimizers",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
         "sparse_query",
         "python/sparse/test_site_queries.py",
         "queries of programs and einsums on blocks",

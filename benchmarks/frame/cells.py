@@ -51,6 +51,7 @@ SUITES = {
             ([], ["gpt-4x256", "gpt-4x512", "llama-4x256", "amazon", "speech"], (1, 2, 4), ["open"]),
             ([], ["3x16", "step 4096", "min-plus 1024", "logsumexp 1024"], (1, 2, 4), ["open"]),
             (["xml"], ["256"], (1, 2, 4), ["open"]),
+            (["embeddings"], ["1e6 sgd"], (1, 2, 4), ["open"]),
             (["products"], ["4000x4000x4000", "600x38400x600", "4800x600x4800"], (1, 2, 4), ["open"]),
             (["nearest_neighbour"], ["50000x1200"], (1, 2, 4), ["open"]),
             ([], ["gpt-4x256", "amazon", "speech"], (2, 4), _NETWORKS),

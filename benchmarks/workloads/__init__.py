@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from frame.contenders import Workload
 
-from workloads import attention, cnn, ffnn, language_model, nearest_neighbour, products, semirings, xml
+from workloads import attention, cnn, embeddings, ffnn, language_model, nearest_neighbour, products, semirings, xml
 
 __all__ = ["WORKLOADS"]
 
 WORKLOADS: dict[str, Workload] = {
     "language_model": language_model.WORKLOAD,
     "cnn": cnn.WORKLOAD,
+    "embeddings": embeddings.WORKLOAD,
     "ffnn": ffnn.WORKLOAD,
     "attention": attention.WORKLOAD,
     "products": products.WORKLOAD,

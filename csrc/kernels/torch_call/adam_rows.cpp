@@ -132,8 +132,8 @@ void update(const State& state, const at::Tensor& features, const at::Tensor& sl
   touched.for_each(width, [&](int64_t place) {
     thread_local std::vector<float> grad;
     grad.assign(width, 0.0F);
-    touched.for_each_entry(
-        place, [&](int64_t e) { add_multiple(grad.data(), slope + point[e] * width, value[e], width); });
+    touched.for_each_entry(place,
+                           [&](int64_t e) { add_multiple(grad.data(), slope + point[e] * width, value[e], width); });
     const int64_t row = touched.row(place), at = row * width;
     adam_row(param + at, m + at, v + at, grad.data(), width, constants);
     done[row] = t;

@@ -1,7 +1,8 @@
 // The operators `joinsum::sgd_lookup_update`, `adagrad_lookup_update` and `sparse_adam_lookup_update`: updates of the
 // rows of a table that a lookup has read, by the gradient of what it found; other rows, and those of `padding`, stay as
 // they are. An entry of `index` is a row of the whole table, of which `param` is the shard that `offsets`, `local` and
-// `extents` say, all of it where they are empty. Sources: torch.optim.SGD, Adagrad and SparseAdam with sparse gradients.
+// `extents` say, all of it where they are empty. Sources: torch.optim.SGD, Adagrad and SparseAdam with sparse
+// gradients.
 
 #include <array>
 #include <cmath>
@@ -165,8 +166,8 @@ void update_rows_composed(const Lookup& lookup, const std::vector<at::Tensor>& v
   const at::Tensor which = present.logical_and(index.ne(lookup.padding)).nonzero().squeeze(1);
   const auto [rows, place, counts] = at::_unique2(found.index_select(0, which), true, true);
   const at::Tensor grad = lookup.grad.reshape({index.numel(), values[0].size(1)}).index_select(0, which).to(wide);
-  const at::Tensor sum = at::zeros({rows.numel(), grad.size(1)}, grad.options())
-                             .index_add_(0, place, grad, lookup.maximize ? -1 : 1);
+  const at::Tensor sum =
+      at::zeros({rows.numel(), grad.size(1)}, grad.options()).index_add_(0, place, grad, lookup.maximize ? -1 : 1);
   std::vector<at::Tensor> changed;
   for (const at::Tensor& each : values) changed.push_back(each.index_select(0, rows).to(wide));
   changed.resize(3);
@@ -217,15 +218,15 @@ at::Tensor sgd(const at::Tensor& param, const at::Tensor& grad, const at::Tensor
                int64_t padding, bool maximize, at::IntArrayRef offsets, at::IntArrayRef local,
                at::IntArrayRef extents) {
   return updated<Sgd, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)}, {param},
-                      {descent})[0];
+                          {descent})[0];
 }
 
 template <By by>
-at::Tensor& sgd_out(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& index,
-                    const at::Tensor& descent, int64_t padding, bool maximize, at::IntArrayRef offsets,
-                    at::IntArrayRef local, at::IntArrayRef extents, at::Tensor& param_out) {
+at::Tensor& sgd_out(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& index, const at::Tensor& descent,
+                    int64_t padding, bool maximize, at::IntArrayRef offsets, at::IntArrayRef local,
+                    at::IntArrayRef extents, at::Tensor& param_out) {
   update_into<Sgd, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)}, {param}, {descent},
-                   {param_out});
+                       {param_out});
   return param_out;
 }
 
@@ -234,7 +235,7 @@ Two adagrad(const at::Tensor& param, const at::Tensor& sum, const at::Tensor& gr
             const at::Tensor& lr, const at::Tensor& eps, int64_t padding, bool maximize, at::IntArrayRef offsets,
             at::IntArrayRef local, at::IntArrayRef extents) {
   const auto out = updated<Adagrad, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)},
-                                    {param, sum}, {lr, eps});
+                                        {param, sum}, {lr, eps});
   return {out[0], out[1]};
 }
 
@@ -243,7 +244,7 @@ Two adagrad_out(const at::Tensor& param, const at::Tensor& sum, const at::Tensor
                 const at::Tensor& lr, const at::Tensor& eps, int64_t padding, bool maximize, at::IntArrayRef offsets,
                 at::IntArrayRef local, at::IntArrayRef extents, at::Tensor param_out, at::Tensor sum_out) {
   update_into<Adagrad, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)}, {param, sum},
-                       {lr, eps}, {param_out, sum_out});
+                           {lr, eps}, {param_out, sum_out});
   return {param_out, sum_out};
 }
 
@@ -253,19 +254,19 @@ Three sparse_adam(const at::Tensor& param, const at::Tensor& exp_avg, const at::
                   const at::Tensor& take2, const at::Tensor& eps, int64_t padding, bool maximize,
                   at::IntArrayRef offsets, at::IntArrayRef local, at::IntArrayRef extents) {
   const auto out = updated<SparseAdam, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)},
-                                       {param, exp_avg, exp_avg_sq}, {rate, take1, take2, eps});
+                                           {param, exp_avg, exp_avg_sq}, {rate, take1, take2, eps});
   return {out[0], out[1], out[2]};
 }
 
 template <By by>
 Three sparse_adam_out(const at::Tensor& param, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                      const at::Tensor& grad, const at::Tensor& index, const at::Tensor& rate,
-                      const at::Tensor& take1, const at::Tensor& take2, const at::Tensor& eps, int64_t padding,
-                      bool maximize, at::IntArrayRef offsets, at::IntArrayRef local, at::IntArrayRef extents,
-                      at::Tensor param_out, at::Tensor exp_avg_out, at::Tensor exp_avg_sq_out) {
+                      const at::Tensor& grad, const at::Tensor& index, const at::Tensor& rate, const at::Tensor& take1,
+                      const at::Tensor& take2, const at::Tensor& eps, int64_t padding, bool maximize,
+                      at::IntArrayRef offsets, at::IntArrayRef local, at::IntArrayRef extents, at::Tensor param_out,
+                      at::Tensor exp_avg_out, at::Tensor exp_avg_sq_out) {
   update_into<SparseAdam, by>({grad, index, padding, maximize, shard_of(param, offsets, local, extents)},
-                          {param, exp_avg, exp_avg_sq}, {rate, take1, take2, eps},
-                          {param_out, exp_avg_out, exp_avg_sq_out});
+                              {param, exp_avg, exp_avg_sq}, {rate, take1, take2, eps},
+                              {param_out, exp_avg_out, exp_avg_sq_out});
   return {param_out, exp_avg_out, exp_avg_sq_out};
 }
 

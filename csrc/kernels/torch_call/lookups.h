@@ -9,8 +9,8 @@
 
 namespace joinsum::kernels::torch_call {
 
-/// By torch's operators, on any device: indices in a shard of an axis for global ones, 0 for indices of other shards; and
-/// which are in this shard. Of an index out of range an assertion of the device fails.
+/// By torch's operators, on any device: indices in a shard of an axis for global ones, 0 for indices of other shards;
+/// and which are in this shard. Of an index out of range an assertion of the device fails.
 std::tuple<at::Tensor, at::Tensor> local_index(const at::Tensor& index, const AxisShard& shard);
 
 /// By torch's operators, on any device: the places in a shard of the classes of targets, 0 for other ones; and which

@@ -135,7 +135,8 @@ class Local {
     double most = 0;
     for (int64_t site = 0; site < result_.sites(); ++site) {
       std::vector<double> operands;
-      for (const ia::NodePtr& input : node_.inputs()) operands.push_back(static_cast<double>(input->type().bytes(site)));
+      for (const ia::NodePtr& input : node_.inputs())
+        operands.push_back(static_cast<double>(input->type().bytes(site)));
       const double bytes = kernels::call::moved_bytes(op, operands, static_cast<double>(result_.bytes(site)));
       const double flops = ia::analysis::visited_share(node_) * kernels::call::flops(op, extents_at(node_, op, site));
       const bool of_entries = kernels::call::counts_entries(op);

@@ -29,12 +29,12 @@ def take_lookups(graph: fx.Graph, gradient: fx.Node) -> list[Lookup]:
     >>> (gradient,) = graph.find_nodes(op="call_function", target=torch.ops.aten.embedding_dense_backward.default)
     >>> graph.output_node().args = (None,)
     >>> take_lookups(graph, gradient)
-    [Lookup(gradient=slope_1, index=index_1, padding=-1)]
+    [Lookup(gradient=slope_1, rows=index_1, padding=-1)]
     """
     sums: list[fx.Node] = []
     found = _lookups_in(gradient, 0, sums)
-    lookups = [Lookup(*(argument_of(each, name) for name in _NAMES)) for each in found]
-    read = sum(math.prod(shape_of(each.index.meta["val"])) for each in lookups)
+    lookups = [Lookup(*[argument_of(each, name) for name in _NAMES]) for each in found]
+    read = sum(math.prod(shape_of(each.rows.meta["val"])) for each in lookups)
     if read > shape_of(gradient.meta["val"])[0] or len({each.padding for each in lookups}) > 1:
         return []
     for node in [*sums, *found] if found else []:

@@ -93,9 +93,9 @@ def _adagrad(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> 
 
 
 def _adagrad_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
-    gradient, index, padding = lookup
+    gradient, rows, padding = lookup
     update = torch.ops.joinsum.adagrad_lookup_update
-    new, total = update(p, state["sum"], gradient, index, n["lr"], n["eps"], padding, traits["maximize"])
+    new, total = update(p, state["sum"], gradient, rows, n["lr"], n["eps"], padding, traits["maximize"])
     return new, {"sum": total}
 
 
@@ -388,11 +388,11 @@ def _sparse_adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits)
 
 
 def _sparse_adam_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
-    gradient, index, padding = lookup
+    gradient, rows, padding = lookup
     numbers = [n[name] for name in ("rate", "take1", "take2", "eps")]
     update = torch.ops.joinsum.sparse_adam_lookup_update
     moments = state["exp_avg"], state["exp_avg_sq"]
-    new, average, square = update(p, *moments, gradient, index, *numbers, padding, traits["maximize"])
+    new, average, square = update(p, *moments, gradient, rows, *numbers, padding, traits["maximize"])
     return new, {"exp_avg": average, "exp_avg_sq": square}
 
 

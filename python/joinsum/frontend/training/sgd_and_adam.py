@@ -49,9 +49,9 @@ def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tupl
 
 
 def _sgd_of_rows(p: Tensor, lookup: Lookup, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
-    gradient, index, padding = lookup
+    gradient, rows, padding = lookup
     update = torch.ops.joinsum.sgd_lookup_update
-    return update(p, gradient, index, n["descent"], padding, traits["maximize"]), {}
+    return update(p, gradient, rows, n["descent"], padding, traits["maximize"]), {}
 
 
 # --- Adam, AdamW ------------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ Scalars = Mapping[str, float]
 
 
 class Lookup(NamedTuple):
-    """The gradient [*b, d] of the rows [v, d] that `index` [*b] has looked up in a table; the row `padding` has none."""
+    """The gradient [*b, d] of the rows that `rows` [*b] has looked up in a table [v, d]; row `padding` has none. Both
+    are tensors, or their nodes in a graph."""
 
-    gradient: Tensor
-    index: Tensor
+    gradient: Any
+    rows: Any
     padding: int
 
 

@@ -163,7 +163,7 @@ class _Updates:
         others = [*state.values(), *(self._input(each, parameter) for each in numbers)]
         lookups = self._lookups(trained, gradient)
         if lookups:
-            read: Any = [each.gradient for each in lookups] + [each.index for each in lookups]
+            read: Any = [each.gradient for each in lookups] + [each.rows for each in lookups]
             operands = [parameter, *others, *read]
             template, names = self._template_of_rows(index, operands, lookups)
         else:

@@ -78,7 +78,9 @@ def test_rows_change_as_by_torchs_optimizer(
     optimizer = optimizer_of(parameter)
     state = {name: torch.rand(ROWS, WIDTH, dtype=torch.float64) for name in moments}
     step = STEP if kind is sparse_adam else torch.tensor(0.0)
-    optimizer.state[parameter].update({"step": step, **{name: x.clone() for name, x in state.items()}} if moments else {})
+    optimizer.state[parameter].update(
+        {"step": step, **{name: x.clone() for name, x in state.items()}} if moments else {}
+    )
     torch.nn.functional.embedding(index, parameter, PADDING, sparse=True).backward(grad)
     optimizer.step()
 
