@@ -30,43 +30,49 @@ struct LoopsOfEntries {
   static JOINSUM_INLINE Vector load(const T* from) { return *reinterpret_cast<const typename V::Unaligned*>(from); }
   static JOINSUM_INLINE void store(T* to, Vector x) { *reinterpret_cast<typename V::Unaligned*>(to) = x; }
 
-  /// A row of `length` entries, the first of which is e, times a vector.
-  static JOINSUM_INLINE T times_row(const Matrix& a, int64_t e, int64_t length, const T* __restrict x) {
+  /// The sum of a row of `length` entries, the first of which is e: of its products with a vector, or of its values.
+  template <bool products>
+  static JOINSUM_INLINE T sum_of_row(const Matrix& a, int64_t e, int64_t length, const T* __restrict x) {
     const T* values = a.values + e;
     const Column* columns = a.columns + e;
+    const auto term = [=](int64_t i) {
+      if constexpr (products) return values[i] * x[columns[i]];
+      return values[i];
+    };
     T first = 0;
     int64_t i = 0;
     if (length >= kShort) {
       // Four sums, so that no addition waits for the one before.
       T second = 0, third = 0, fourth = 0;
       for (; i + 4 <= length; i += 4) {
-        first += values[i] * x[columns[i]];
-        second += values[i + 1] * x[columns[i + 1]];
-        third += values[i + 2] * x[columns[i + 2]];
-        fourth += values[i + 3] * x[columns[i + 3]];
+        first += term(i);
+        second += term(i + 1);
+        third += term(i + 2);
+        fourth += term(i + 3);
       }
       first = (first + second) + (third + fourth);
     }
-    for (; i < length; ++i) first += values[i] * x[columns[i]];
+    for (; i < length; ++i) first += term(i);
     return first;
   }
 
   /// From the window's i-th shortest row on those of `length` entries; gives the place of the next row.
-  template <int64_t length>
-  JOINSUM_SCALAR static int64_t times_rows_of(const Matrix a, int64_t window, int64_t i, const T* __restrict x,
-                                              T* __restrict y) {
+  template <bool products, int64_t length>
+  JOINSUM_SCALAR static int64_t sum_rows_of(const Matrix a, int64_t window, int64_t i, const T* __restrict x,
+                                            T* __restrict y) {
     const uint8_t* rows = a.by_length + window;
     do {
       const int64_t r = window + rows[i];
-      y[r] = times_row(a, a.offsets[r], length, x);
+      y[r] = sum_of_row<products>(a, a.offsets[r], length, x);
       ++i;
     } while (i < kWindow && a.offsets[window + rows[i] + 1] - a.offsets[window + rows[i]] == length);
     return i;
   }
 
-  JOINSUM_SCALAR static void times_window(const Matrix& a, int64_t window, const T* x, T* y) {
+  template <bool products>
+  JOINSUM_SCALAR static void sum_window(const Matrix& a, int64_t window, const T* x, T* y) {
     static constexpr auto kOfLength = []<int64_t... length>(std::integer_sequence<int64_t, length...>) {
-      return std::array{&times_rows_of<length>...};
+      return std::array{&sum_rows_of<products, length>...};
     }(std::make_integer_sequence<int64_t, kUnrolled>());
     for (int64_t i = 0; i < kWindow;) {
       const int64_t r = window + a.by_length[window + i];
@@ -74,23 +80,31 @@ struct LoopsOfEntries {
       if (length < kUnrolled) {
         i = kOfLength[length](a, window, i, x, y);
       } else {
-        y[r] = times_row(a, a.offsets[r], length, x);
+        y[r] = sum_of_row<products>(a, a.offsets[r], length, x);
         ++i;
       }
     }
   }
 
-  JOINSUM_SCALAR static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
+  /// Rows are short: to load vectors of their values takes longer than to add these one by one.
+  template <bool products>
+  JOINSUM_SCALAR static void sum_rows(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
     for (int64_t r = begin; r < end;) {
       if (a.by_length != nullptr && r % kWindow == 0 && r + kWindow <= end) {
-        times_window(a, r, x, y);
+        sum_window<products>(a, r, x, y);
         r += kWindow;
       } else {
-        y[r] = times_row(a, a.offsets[r], a.offsets[r + 1] - a.offsets[r], x);
+        y[r] = sum_of_row<products>(a, a.offsets[r], a.offsets[r + 1] - a.offsets[r], x);
         ++r;
       }
     }
   }
+
+  static void times_vector(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) {
+    sum_rows<true>(a, begin, end, x, y);
+  }
+
+  static void sums(const Matrix& a, int64_t begin, int64_t end, T* y) { sum_rows<false>(a, begin, end, nullptr, y); }
 
   /// `count` vectors of the result's row, which stay in registers.
   template <int64_t count>
@@ -149,27 +163,6 @@ struct LoopsOfEntries {
         }
         out[e] = a.values[e] * product(x + r * width, y + int64_t{a.columns[e]} * width, width);
       }
-    }
-  }
-
-  /// Rows are short: to load vectors of their values takes longer than to add these one by one.
-  JOINSUM_SCALAR static void sums(const Matrix& a, int64_t begin, int64_t end, T* y) {
-    for (int64_t r = begin; r < end; ++r) {
-      int64_t e = a.offsets[r];
-      const int64_t stop = a.offsets[r + 1];
-      T first = 0;
-      if (stop - e >= kShort) {
-        T second = 0, third = 0, fourth = 0;
-        for (; e + 4 <= stop; e += 4) {
-          first += a.values[e];
-          second += a.values[e + 1];
-          third += a.values[e + 2];
-          fourth += a.values[e + 3];
-        }
-        first = (first + second) + (third + fourth);
-      }
-      for (; e < stop; ++e) first += a.values[e];
-      y[r] = first;
     }
   }
 };

@@ -32,7 +32,8 @@ using joinsum::sparse::tensor::Tensor;
 namespace {
 
 constexpr int64_t kShortRow = 64;          // rows of fewer entries, on average, are taken by their lengths
-constexpr int64_t kWorkOfThread = 65'536;  // entries that are worth a thread
+constexpr int64_t kManyRows = 8192;         // their lengths are more than a processor foretells from the last product
+constexpr int64_t kWorkOfThread = 12'288;  // entries that are worth a thread
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
 constexpr int64_t kEntriesOfPiece = int64_t{1} << 16;  // that a thread writes into one piece of memory
@@ -610,7 +611,7 @@ CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
   dtype_ = dense::scalar_type(matrix_->dtype());
   const auto& columns = matrix_->levels[1].coordinates;
   if (columns_ <= std::numeric_limits<int32_t>::max()) narrow_.assign(columns.begin(), columns.end());
-  if (at::isFloatingType(dtype_) && columns.size() < kShortRow * rows_)
+  if (at::isFloatingType(dtype_) && rows_ >= kManyRows && columns.size() < kShortRow * rows_)
     by_length_ = rows_by_length(matrix_->levels[1].offsets.data(), rows_);
 }
 
@@ -680,9 +681,11 @@ at::Tensor CompressedRows::transposed_times(const at::Tensor& dense) const {
 at::Tensor CompressedRows::sums() const {
   const at::Tensor out = at::empty({rows_}, dtype_);
   AT_DISPATCH_FLOATING_TYPES(dtype_, "sums", [&] {
-    const auto a = pointers<scalar_t>(*matrix_);
+    auto a = pointers<scalar_t>(*matrix_);
+    if (!by_length_.empty()) a.by_length = by_length_.data();
     auto* to = out.mutable_data_ptr<scalar_t>();
-    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) { loops_for(a).sums(a, begin, end, to); });
+    const auto sum = [&](int64_t begin, int64_t end) { loops_for(a).sums(a, begin, end, to); };
+    for_ranges(a.offsets, rows_, 1, sum, a.by_length == nullptr ? 1 : rows::kWindow);
   });
   return out;
 }
