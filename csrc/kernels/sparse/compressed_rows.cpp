@@ -32,7 +32,7 @@ using joinsum::sparse::tensor::Tensor;
 namespace {
 
 constexpr int64_t kShortRow = 64;          // rows of fewer entries, on average, are taken by their lengths
-constexpr int64_t kManyRows = 8192;         // their lengths are more than a processor foretells from the last product
+constexpr int64_t kManyRows = 8192;        // their lengths are more than a processor foretells from the last product
 constexpr int64_t kWorkOfThread = 12'288;  // entries that are worth a thread
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense

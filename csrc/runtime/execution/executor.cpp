@@ -29,6 +29,7 @@ using storage::StoredRelation;
 namespace {
 
 constexpr size_t kCachedPlans = 64;
+constexpr size_t kFewSites = 16;  ///< of one process, which are compared one by one
 
 /// One run of one executable.
 class Run {
@@ -240,9 +241,11 @@ class Run {
   };
 
   void compute_locally(const Step& step, const ComputeLocally& compute) {
-    if (transport_.local_sites().size() == 1 && one_part(step, compute, transport_.local_sites().front())) {
-      return compute_part(step, compute, transport_.local_sites().front());
-    }
+    const std::vector<int64_t>& sites = transport_.local_sites();
+    const bool in_parts = sites.size() <= kFewSites && std::all_of(sites.begin(), sites.end(), [&](int64_t site) {
+                            return one_part(step, compute, site);
+                          });
+    if (in_parts) return compute_parts(step, compute);
     std::vector<Group> groups = groups_of(step);
     const std::set<const void*> shared = read_by_several(groups);
     for (const size_t result : step.results) {
@@ -262,23 +265,60 @@ class Run {
     return !executable_.values()[step.results.front()].boxes.at(site).empty();
   }
 
-  /// `one_part` of the only site.
-  void compute_part(const Step& step, const ComputeLocally& compute, int64_t site) {
+  /// `one_part` of all sites.
+  void compute_parts(const Step& step, const ComputeLocally& compute) {
+    const std::vector<int64_t>& sites = transport_.local_sites();
+    c10::SmallVector<int64_t, kFewSites> first_of;  // for each site the first one whose operands are the same blocks
+    for (const int64_t site : sites) {
+      const auto known = sites.begin() + static_cast<int64_t>(first_of.size());
+      const auto same =
+          std::find_if(sites.begin(), known, [&](int64_t other) { return reads_same(step, site, other); });
+      first_of.push_back(*same);
+    }
+    c10::SmallVector<StoredRelation, 3> results;
+    for (const size_t result : step.results) results.push_back({executable_.values()[result].type, {}});
+    for (size_t i = 0; i < sites.size(); ++i) {
+      const bool computed = first_of[i] != sites[i];
+      const auto blocks = computed ? c10::SmallVector<Block, 3>() : compute_part(step, compute, sites[i], first_of);
+      for (size_t k = 0; k < results.size(); ++k) {
+        const Block block = computed ? results[k].sites.at(first_of[i]).front() : blocks[k];
+        results[k].sites[sites[i]].push_back(block);
+      }
+    }
+    for (size_t k = 0; k < results.size(); ++k) values_[step.results[k]] = std::move(results[k]);
+  }
+
+  /// The block of each result of `one_part` of a site; `computing` are the sites that compute, some of them repeatedly.
+  c10::SmallVector<Block, 3> compute_part(const Step& step, const ComputeLocally& compute, int64_t site,
+                                          c10::ArrayRef<int64_t> computing) {
     c10::SmallVector<Pin, 6> pins;  // outlive the arrays
     c10::SmallVector<PartOperand, 6> operands(step.operands.size());
     for (size_t i = 0; i < operands.size(); ++i) {
-      operands[i].overwritable = may_overwrite(step, i) && block_of(step.operands[i], site).exclusive();
+      const Block& block = block_of(step.operands[i], site);
+      operands[i].overwritable =
+          may_overwrite(step, i) && block.exclusive() && !is_read_elsewhere(step, block, site, computing);
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       operands[i].array = pins.emplace_back(block_of(step.operands[i], site)).array();
       if (operands[i].overwritable) overwrites(step.operands[i], operands[i].array);
     }
-    std::vector<at::Tensor> arrays = part_results(step, compute, site, operands);
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      StoredRelation result{executable_.values()[step.results[i]].type, {}};
-      result.sites[site].push_back(store_.put(std::move(arrays[i])));
-      values_[step.results[i]] = std::move(result);
-    }
+    c10::SmallVector<Block, 3> out;
+    for (at::Tensor& array : part_results(step, compute, site, operands)) out.push_back(store_.put(std::move(array)));
+    return out;
+  }
+
+  bool reads_same(const Step& step, int64_t site, int64_t other) const {
+    return std::all_of(step.operands.begin(), step.operands.end(),
+                       [&](size_t operand) { return block_of(operand, site).is_same_as(block_of(operand, other)); });
+  }
+
+  /// Whether another site that computes reads the block's memory.
+  bool is_read_elsewhere(const Step& step, const Block& block, int64_t site, c10::ArrayRef<int64_t> computing) const {
+    return std::any_of(computing.begin(), computing.end(), [&](int64_t other) {
+      return other != site && std::any_of(step.operands.begin(), step.operands.end(), [&](size_t operand) {
+               return block_of(operand, other).memory() == block.memory();
+             });
+    });
   }
 
   const Block& block_of(size_t value, int64_t site) const { return values_[value]->sites.at(site).front(); }

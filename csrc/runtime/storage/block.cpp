@@ -20,6 +20,13 @@ std::optional<Block> Block::viewed_as(at::IntArrayRef shape) const {
   return Block(buffer_, own.view(shape));
 }
 
+bool Block::is_same_as(const Block& other) const {
+  if (memory() != other.memory()) return false;
+  const at::Tensor& own = geometry();
+  const at::Tensor& its = other.geometry();
+  return own.storage_offset() == its.storage_offset() && own.sizes() == its.sizes() && own.strides() == its.strides();
+}
+
 void Block::append_identity(std::vector<int64_t>& out) const {
   const at::Tensor& own = geometry();
   out.push_back(reinterpret_cast<int64_t>(buffer_->memory()));

@@ -69,7 +69,9 @@ class Block {
   bool exclusive() const { return !view_.defined() && buffer_->exclusive(); }
   /// Whether this is a handle of, or a view of, what `other` is a handle or a view of.
   bool shares_buffer(const Block& other) const { return buffer_ == other.buffer_; }
-  /// Appends numbers that are equal for two blocks of the same elements in memory, in the same shape and strides.
+  /// Whether two blocks are the same elements in memory, in the same shape and strides.
+  bool is_same_as(const Block& other) const;
+  /// Appends numbers that are equal for two such blocks.
   void append_identity(std::vector<int64_t>& out) const;
 
   /// An array that shares the block's memory and may outlive all pins.
