@@ -11,6 +11,7 @@ import torch
 
 from joinsum import _C
 from joinsum.cluster.context import Context
+from joinsum.execution.sparse_blocks import sample_of
 from joinsum.planner.plan_choice import PlanChoice, PlanRequest, recut
 
 __all__ = ["BalancedPlans", "balanced_cuts", "entry_sample"]
@@ -50,7 +51,7 @@ class BalancedPlans:
 
     def plan_for(self, inputs: Mapping[str, torch.Tensor]) -> _C.IaPlan:
         """The plan for these inputs, by name. On a process group all ranks must call, with equal inputs."""
-        sample = [entry_sample(inputs[name]) for name in self._sparse]
+        sample = [sample_of(inputs[name], entry_sample) for name in self._sparse]
         known, before = self._known
         alike = len(sample) == len(before) and all(map(np.array_equal, sample, before))
         if not alike:

@@ -11,7 +11,7 @@ import torch
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, TraPlan
-from joinsum.algebra.sources import is_sparse, sparse_array
+from joinsum.algebra.sources import is_sparse
 from joinsum.base.arguments import shape_text, show
 from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
@@ -27,6 +27,7 @@ from joinsum.execution.operands import (
     recording,
     share_memory,
 )
+from joinsum.execution.sparse_blocks import array_of, placed
 from joinsum.graphs.contraction_order import Order
 from joinsum.graphs.equation import position_inputs, positions
 from joinsum.graphs.graph import Graph
@@ -184,7 +185,7 @@ class PlannedGraph:
             check_not_traced("plan")
             values = self._by_name(tensors, named)
             self._check(values)
-            values |= {name: sparse_array(f"plan: input {name}", values[name]) for name in self._sparse}
+            values |= {name: array_of(f"plan: input {name}", values[name]) for name in self._sparse}
         device = next(iter(values.values())).device
         values |= {name: positions(extents, device) for name, extents in self._positions.items()}
         results = differentiable_run(self, [values[name] for name in self.names])
@@ -255,7 +256,7 @@ class PlannedGraph:
         if recording():
             return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]
-        tensors = [x.detach() if x.is_sparse else x.detach().resolve_conj().resolve_neg() for x in tensors]
+        tensors = [_plain(x) for x in tensors]
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
@@ -265,12 +266,12 @@ class PlannedGraph:
         types = last[1] if last is not None and last[0] is plan else dict(plan.inputs)
         self._last = plan, types
         sites, store = current.local_sites, current.store
-        placed = {
-            name: _C.place_tensor(tensor, types[name], sites, store, False)
+        relations = {
+            name: placed(tensor, types[name], sites, store)
             for name, tensor in zip(self.names, tensors, strict=True)
             if name in types  # an expression need not read its operands
         }
-        results = current.execute(plan, placed, {})
+        results = current.execute(plan, relations, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors if not x.is_sparse}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
 
@@ -382,6 +383,13 @@ Graph.planner = _plan
 #
 # Capture takes the einsums out of such an operator and plans them with all others. Run by itself, the operator is a
 # graph with a plan of its own.
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    """Without gradients; what is kept of a sparse tensor is known by the tensor itself."""
+    if x.is_sparse:
+        return x.detach() if x.requires_grad else x
+    return x.detach().resolve_conj().resolve_neg()
 
 
 @torch.library.custom_op("joinsum::einsum_graph", mutates_args=())

@@ -11,12 +11,12 @@ from typing import Any, cast
 import torch
 
 from joinsum import _C
-from joinsum.algebra.sources import sparse_array
 from joinsum.cluster.context import Context
 from joinsum.execution.compressed_rows import Call
 from joinsum.execution.operands import check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.sparse_blocks import array_of
 from joinsum.execution.sparse_operands import (
     OutFormat,
     ReadEinsum,
@@ -268,11 +268,7 @@ class SparseCall:
         operand, labels = operands[position], read.labels[position]
         if operand.requires_grad or self.operands[position].fill != 0 or len(set(labels)) < len(labels):
             return None
-        array = sparse_array("einsum", operand).to(read.dtype)
-        if torch.is_grad_enabled():
-            # The backward pass reads the values of now, whatever is written into the operand's memory until then.
-            indices, values = array.indices(), array.values().clone()
-            array = torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
+        array = self._array(operand)
         entries = 1 << _bucket(array.values().numel())
         shapes, dtypes = [tuple(x.shape) for x in operands], [x.dtype for x in operands]
         key = ("sparse_einsum_on_sites", read.equation, read.operations, position, entries, *shapes, *dtypes)
@@ -290,6 +286,15 @@ class SparseCall:
         if not cache:
             return _Contraction(PlannedEinsum(self.current, signature, cache=False), given)
         return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
+
+    def _array(self, operand: SparseTensor | torch.Tensor) -> torch.Tensor:
+        """A sparse operand of fill 0 as sites store it. Nobody writes to it."""
+        array = array_of("einsum", operand).to(self.read.dtype)
+        if not torch.is_grad_enabled() or (isinstance(operand, SparseTensor) and operand.shared_values is None):
+            return array
+        # The backward pass reads the values of now, whatever is written into the operand's memory until then.
+        indices, values = array.indices(), array.values().clone()
+        return torch.sparse_coo_tensor(indices, values, array.shape, is_coalesced=True, check_invariants=False)
 
     def gives_dense(self, recorded: bool) -> bool:
         """Whether the result is a dense tensor, also in autograd; a sum of products with dense operands is one, too,

@@ -12,6 +12,7 @@ from joinsum import _C
 from joinsum.base.dtypes import dtype_name
 from joinsum.cluster.context import Context, context
 from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.sparse_blocks import block_of
 from joinsum.graphs.query_vertices import Axes, QueryOperand, add_queries
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan import Plan
@@ -110,12 +111,9 @@ class SparseQueries:
 
 
 def _block(x: SparseTensor | torch.Tensor, sparse: bool) -> torch.Tensor:
-    """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that it stores; of a dense
-    last level those that are not at the fill, unless its values were given, which may have gradients."""
-    if isinstance(x, torch.Tensor) or not sparse:
-        return x if isinstance(x, torch.Tensor) else x.to_dense()
-    indices, values = x.handle.to_coordinates(without_fill=x.levels[-1:] == ("dense",) and x.shared_values is None)
-    return torch.sparse_coo_tensor(torch.stack(indices), values, x.shape, is_coalesced=True, check_invariants=False)
+    if isinstance(x, torch.Tensor):
+        return x
+    return block_of(x) if sparse else x.to_dense()
 
 
 def _diagonal(x: torch.Tensor, groups: Axes) -> torch.Tensor:
