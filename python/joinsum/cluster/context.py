@@ -76,6 +76,10 @@ class Context:
         self._plans_lock = threading.Lock()
         # Of sparse einsums: what computes a call that was made before.
         self.calls: dict[Hashable, Callable[[Any], Any]] = {}
+        # What sites store of sparse operands, by what is kept of each.
+        self.sparse_blocks: weakref.WeakKeyDictionary[object, dict[str, _C.StoredRelation]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._seeds_differ = False  # between ranks, at any time
         self.idle_companions: list[Context] = []
 
@@ -310,6 +314,8 @@ def init(
         new.cluster = _calibrated(new) or _measured_quickly(new, process_group)
     if new.cluster.memory_bytes is not None:
         blocks.set_budget(new.cluster.memory_bytes * len(new.local_sites))
+    if _current is not None:
+        _current.sparse_blocks.clear()
     _current = new
     return new
 

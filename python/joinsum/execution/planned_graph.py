@@ -265,9 +265,8 @@ class PlannedGraph:
         plan, last = self._plan_for(tensors), self._last
         types = last[1] if last is not None and last[0] is plan else dict(plan.inputs)
         self._last = plan, types
-        sites, store = current.local_sites, current.store
         relations = {
-            name: placed(tensor, types[name], sites, store)
+            name: placed(current, tensor, types[name])
             for name, tensor in zip(self.names, tensors, strict=True)
             if name in types  # an expression need not read its operands
         }

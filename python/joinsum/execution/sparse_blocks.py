@@ -4,13 +4,14 @@ it; torch's own sparse tensors, which may be written to, are read anew in each c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from joinsum import _C
 from joinsum.algebra.sources import sparse_array
+from joinsum.cluster.context import Context
 from joinsum.sparse import SparseTensor
 
 __all__ = ["array_of", "block_of", "placed", "sample_of"]
@@ -22,12 +23,9 @@ _KEPT = "_joinsum_kept"
 
 
 class _Kept:
-    """What is kept of a tensor: a sample of its entries, and its blocks by how they are divided, in one store."""
+    """What is kept of a tensor: a sample of its entries. Contexts have its blocks."""
 
-    def __init__(self) -> None:
-        self.sample: np.ndarray | None = None
-        self.store: _C.BlockStore | None = None
-        self.relations: dict[tuple[str, tuple[int, ...]], _C.StoredRelation] = {}
+    sample: np.ndarray | None = None
 
 
 def block_of(x: SparseTensor) -> torch.Tensor:
@@ -42,9 +40,10 @@ def block_of(x: SparseTensor) -> torch.Tensor:
     if known is not None:
         return known
     shared = x.shared_values is not None
-    indices, values = x.handle.to_coordinates(without_fill=x.levels[-1:] == ("dense",) and not shared)
-    columns = torch.stack(indices) if indices else torch.empty((0, len(values)), dtype=torch.int64)
-    made = torch.sparse_coo_tensor(columns, values, x.shape, is_coalesced=True, check_invariants=False)
+    with torch.inference_mode(False):  # calls with gradients may read it, too
+        indices, values = x.handle.to_coordinates(without_fill=x.levels[-1:] == ("dense",) and not shared)
+        columns = torch.stack(indices) if indices else torch.empty((0, len(values)), dtype=torch.int64)
+        made = torch.sparse_coo_tensor(columns, values, x.shape, is_coalesced=True, check_invariants=False)
     if not shared:
         setattr(made, _KEPT, _Kept())
         x.calls[_KEPT] = made
@@ -69,14 +68,21 @@ def sample_of(x: torch.Tensor, look: Callable[[torch.Tensor], np.ndarray]) -> np
     return kept.sample
 
 
-def placed(x: torch.Tensor, type_: _C.PhysicalType, sites: Sequence[int], store: _C.BlockStore) -> _C.StoredRelation:
-    """The tensor's blocks on these sites, once for a tensor that is kept. Nothing overwrites sparse blocks."""
+def placed(current: Context, x: torch.Tensor, type_: _C.PhysicalType) -> _C.StoredRelation:
+    """The tensor's blocks on the sites of a context, once for a tensor that is kept. Nothing overwrites sparse ones."""
+
+    def place() -> _C.StoredRelation:
+        return _C.place_tensor(x, type_, current.local_sites, current.store, False)
+
     kept: _Kept | None = getattr(x, _KEPT, None)
     if kept is None:
-        return _C.place_tensor(x, type_, sites, store, False)
-    if kept.store is not store or len(kept.relations) >= _MOST_PLACED:
-        kept.store, kept.relations = store, {}
-    key = str(type_), tuple(sites)
-    if key not in kept.relations:
-        kept.relations[key] = _C.place_tensor(x, type_, sites, store, False)
-    return kept.relations[key]
+        return place()
+    known = current.sparse_blocks.setdefault(kept, {})
+    key = str(type_)
+    found = known.get(key)
+    if found is None:
+        found = place()
+        if len(known) >= _MOST_PLACED:
+            known.clear()
+        known[key] = found
+    return found

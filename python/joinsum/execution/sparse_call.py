@@ -283,9 +283,10 @@ class SparseCall:
         given = [array if i == position else cast(torch.Tensor, x) for i, x in enumerate(operands)]
         with self.current.preparing("einsum"):
             check_operands("einsum", [x for x in given if x is not array])
-        if not cache:
-            return _Contraction(PlannedEinsum(self.current, signature, cache=False), given)
-        return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
+        with torch.autocast("cpu", enabled=False):
+            if not cache:
+                return _Contraction(PlannedEinsum(self.current, signature, cache=False), given)
+            return _Contraction(self.current.cached(key, lambda: PlannedEinsum(self.current, signature)), given)
 
     def _array(self, operand: SparseTensor | torch.Tensor) -> torch.Tensor:
         """A sparse operand of fill 0 as sites store it. Nobody writes to it."""

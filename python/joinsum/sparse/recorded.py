@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from joinsum.base.errors import PlanError
 
-__all__ = ["carried", "in_dense", "in_layout", "version_of"]
+__all__ = ["carried", "in_dense", "in_layout", "notice_fused_steps", "version_of"]
 
 
-def version_of(values: torch.Tensor) -> int:
-    """How often a tensor was written to."""
-    return 0 if values.is_inference() else values._version
+def version_of(values: torch.Tensor) -> tuple[int, int]:
+    """How often a tensor was written to, and where its memory is."""
+    return 0 if values.is_inference() else values._version, values.data_ptr()
+
+
+_GIVEN = "_joinsum_given"
+
+
+def notice_fused_steps(values: torch.Tensor) -> None:
+    """Lets steps of torch's fused optimizers, which do not count as writes, count as writes to these values."""
+    if values.is_leaf and values.requires_grad:
+        setattr(values, _GIVEN, True)
+        _count_fused_steps()
+
+
+@functools.cache
+def _count_fused_steps() -> None:
+    register_optimizer_step_post_hook(_count_fused_step)
+
+
+def _count_fused_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group.get("fused") else ():
+            if hasattr(parameter, _GIVEN):
+                torch.autograd.graph.increment_version(parameter)
 
 
 def _places(who: str, coordinates: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:

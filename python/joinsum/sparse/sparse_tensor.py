@@ -13,7 +13,7 @@ from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.sparse import conversions, scipy_conversions
 from joinsum.sparse.arrays import checked_dtype, values_of
-from joinsum.sparse.recorded import carried, in_dense, in_layout, version_of
+from joinsum.sparse.recorded import carried, in_dense, in_layout, notice_fused_steps, version_of
 from joinsum.sparse.spellings import Levels
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SparseTensor:
     _rows: _C.CompressedRows | bool | None  # `rows`; False before it is asked for
     _traits: tuple[object, ...] | None  # `traits`
     _values: torch.Tensor | None  # what `with_values` got
-    _version: int  # of these values, which the core object has
+    _version: tuple[int, int]  # of these values, which the core object has
 
     def __init__(self) -> None:
         raise PlanError(
@@ -77,7 +77,7 @@ class SparseTensor:
         tensor._rows = tensor._columns = False
         tensor._traits = None
         tensor._values = None
-        tensor._version = 0
+        tensor._version = 0, 0
         return tensor
 
     @classmethod
@@ -370,6 +370,7 @@ class SparseTensor:
             raise PlanError(
                 f"with_values: one value for each stored element: shape={list(values.shape)}, nnz={self.nnz}"
             )
+        notice_fused_steps(values)
         tensor = self.of_handle(self.handle)
         tensor._set_values(values)
         return tensor
@@ -388,10 +389,13 @@ class SparseTensor:
         self._calls, self._rows, self._columns = None, False, False
 
     def _recorded(self, who: str, made: SparseTensor) -> SparseTensor:
-        """`made`, of the same elements in other levels, with values in autograd where they are."""
+        """`made`, of the same elements in other levels, with values in autograd where they are; other values are copied,
+        so that it has none that are written later."""
         if self._recorded_values is not None:
             at, to = self.coordinates(), made.coordinates()
             made._take(carried(who, self._recorded_values, at, to, self.shape, self.fill))
+        elif self._values is not None:
+            made = self.of_handle(made.handle.with_values(made.handle.values.clone(), made.fill))
         return made
 
     def _take(self, values: torch.Tensor) -> None:
