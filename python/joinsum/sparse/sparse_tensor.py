@@ -389,8 +389,8 @@ class SparseTensor:
         self._calls, self._rows, self._columns = None, False, False
 
     def _recorded(self, who: str, made: SparseTensor) -> SparseTensor:
-        """`made`, of the same elements in other levels, with values in autograd where they are. Other values are copied:
-        what is written to them later it does not have."""
+        """`made`, of the same elements in other levels, with values in autograd where they are. Other values are
+        copied: what is written to them later it does not have."""
         if self._recorded_values is not None:
             at, to = self.coordinates(), made.coordinates()
             made._take(carried(who, self._recorded_values, at, to, self.shape, self.fill))
