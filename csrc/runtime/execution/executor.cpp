@@ -234,7 +234,7 @@ class Run {
     }
   }
 
-  /// Sites whose operands are the same blocks share one computation.
+  /// Sites whose operands are the same blocks, and whose results have the same boxes, share one computation.
   struct Group {
     std::vector<std::vector<Piece>> pieces;  ///< of each operand
     std::vector<int64_t> sites;
@@ -268,11 +268,11 @@ class Run {
   /// `one_part` of all sites.
   void compute_parts(const Step& step, const ComputeLocally& compute) {
     const std::vector<int64_t>& sites = transport_.local_sites();
-    c10::SmallVector<int64_t, kFewSites> first_of;  // for each site the first one whose operands are the same blocks
+    c10::SmallVector<int64_t, kFewSites> first_of;  // for each site the first one that computes the same
     for (const int64_t site : sites) {
       const auto known = sites.begin() + static_cast<int64_t>(first_of.size());
       const auto same =
-          std::find_if(sites.begin(), known, [&](int64_t other) { return reads_same(step, site, other); });
+          std::find_if(sites.begin(), known, [&](int64_t other) { return computes_same(step, site, other); });
       first_of.push_back(*same);
     }
     c10::SmallVector<StoredRelation, 3> results;
@@ -307,9 +307,17 @@ class Run {
     return out;
   }
 
-  bool reads_same(const Step& step, int64_t site, int64_t other) const {
-    return std::all_of(step.operands.begin(), step.operands.end(),
-                       [&](size_t operand) { return block_of(operand, site).is_same_as(block_of(operand, other)); });
+  /// Whether a site reads and computes what another one does. Blocks of other boxes may be the same memory: of an
+  /// expanded array.
+  bool computes_same(const Step& step, int64_t site, int64_t other) const {
+    const auto has_same_boxes = [&](size_t value) {
+      const auto& boxes = executable_.values()[value].boxes;
+      return boxes.at(site) == boxes.at(other);
+    };
+    return has_same_boxes(step.results.front()) &&
+           std::all_of(step.operands.begin(), step.operands.end(), [&](size_t operand) {
+             return has_same_boxes(operand) && block_of(operand, site).is_same_as(block_of(operand, other));
+           });
   }
 
   /// Whether another site that computes reads the block's memory.
@@ -351,15 +359,15 @@ class Run {
   std::vector<Group> groups_of(const Step& step) const {
     const std::vector<int64_t>& sites = transport_.local_sites();
     std::vector<Group> groups;
-    std::map<std::vector<int64_t>, size_t> known;
+    std::map<std::pair<std::vector<int64_t>, std::vector<Box>>, size_t> known;  // by operands and boxes of the result
     for (const int64_t site : sites) {
       std::vector<std::vector<Piece>> pieces;
       for (const size_t operand : step.operands) {
         pieces.push_back(
             storage::pieces_of(executable_.values()[operand].boxes.at(site), values_[operand]->sites.at(site)));
       }
-      const auto [at, fresh] =
-          known.try_emplace(sites.size() > 1 ? identity_of(pieces) : std::vector<int64_t>(), groups.size());
+      const auto& boxes = executable_.values()[step.results.front()].boxes.at(site);
+      const auto [at, fresh] = known.try_emplace({identity_of(pieces), boxes}, groups.size());
       if (fresh) groups.push_back({std::move(pieces), {}});
       groups[at->second].sites.push_back(site);
     }

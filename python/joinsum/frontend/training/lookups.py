@@ -4,6 +4,7 @@ table."""
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import fx
@@ -18,9 +19,10 @@ _ATEN = torch.ops.aten
 _NAMES = ("grad_output", "indices", "padding_idx")
 
 
-def take_lookups(graph: fx.Graph, gradient: fx.Node) -> list[Lookup]:
+def take_lookups(graph: fx.Graph, gradient: fx.Node, gradients: Collection[fx.Node | None]) -> list[Lookup]:
     """The lookups whose gradient in a table this is, all with one padding; the gradient is erased, which nothing reads.
-    Empty, and nothing is changed, where the table is read otherwise, or lookups read more rows than it has.
+    Empty, and nothing is changed, where the table is read otherwise, lookups read more rows than it has, or another one
+    of the step's `gradients` is the same or a part of it.
 
     >>> from torch.fx.experimental.proxy_tensor import make_fx
     >>> def step(slope, index):
@@ -28,16 +30,20 @@ def take_lookups(graph: fx.Graph, gradient: fx.Node) -> list[Lookup]:
     >>> graph = make_fx(step, tracing_mode="fake")(torch.ones(3, 2), torch.tensor([1, 2, 1])).graph
     >>> (gradient,) = graph.find_nodes(op="call_function", target=torch.ops.aten.embedding_dense_backward.default)
     >>> graph.output_node().args = (None,)
-    >>> take_lookups(graph, gradient)
+    >>> take_lookups(graph, gradient, [gradient])
     [Lookup(gradient=slope_1, rows=index_1, padding=-1)]
     """
     sums: list[fx.Node] = []
     found = _lookups_in(gradient, 0, sums)
+    own = {*sums, *found}
+    if sum(each in own for each in gradients) > 1:
+        return []
     lookups = [Lookup(*[argument_of(each, name) for name in _NAMES]) for each in found]
     read = sum(math.prod(shape_of(each.rows.meta["val"])) for each in lookups)
-    if read > shape_of(gradient.meta["val"])[0] or len({each.padding for each in lookups}) > 1:
+    rows, columns = shape_of(gradient.meta["val"]) if found else (0, 0)
+    if read > rows or columns == 0 or len({each.padding for each in lookups}) > 1:
         return []
-    for node in [*sums, *found] if found else []:
+    for node in [*sums, *found]:
         graph.erase_node(node)
     return lookups
 

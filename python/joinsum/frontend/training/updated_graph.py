@@ -105,7 +105,7 @@ def updated_graph(traced: TracedStep, arguments: StepArguments, templates: Templ
         if gradient is None:
             updates.new.append(None)
         elif arguments.last:
-            updates.update(i, traced.parameters[i], gradient)
+            updates.update(i, traced.parameters[i], gradient, gradients)
         else:
             updates.keep(gradient, traced.sums[i] if traced.sums else None)
     graph.output_node().args = (tuple(updates.results),)
@@ -154,14 +154,14 @@ class _Updates:
             self.ties[len(self.results)] = into
         self.results.append(gradient)
 
-    def update(self, index: int, place: int | None, gradient: fx.Node) -> None:
-        """Adds the update of a trained parameter, the placeholder `place`."""
+    def update(self, index: int, place: int | None, gradient: fx.Node, gradients: Sequence[fx.Node | None]) -> None:
+        """Adds the update of a trained parameter, the placeholder `place`, by one of all gradients."""
         assert place is not None, "a parameter that has a gradient is an input"
         trained, parameter = self._arguments.trained[index], self._placeholders[place]
         state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.moments}
         numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
         others = [*state.values(), *(self._input(each, parameter) for each in numbers)]
-        lookups = self._lookups(trained, gradient)
+        lookups = self._lookups(trained, gradient, gradients)
         if lookups:
             read: Any = [each.gradient for each in lookups] + [each.rows for each in lookups]
             operands = [parameter, *others, *read]
@@ -201,13 +201,15 @@ class _Updates:
             self._placeholders.append(node)
         return self.inputs[added]
 
-    def _lookups(self, trained: TrainedParameter, gradient: fx.Node) -> list[Lookup]:
+    def _lookups(
+        self, trained: TrainedParameter, gradient: fx.Node, gradients: Sequence[fx.Node | None]
+    ) -> list[Lookup]:
         """The lookups whose gradients are all that the update of a parameter needs; the gradient itself is erased
         then."""
         update = trained.update
         if update.of_rows is None or not update.rests(trained.traits) or self._skipped is not None:
             return []
-        return take_lookups(self._graph, gradient)
+        return take_lookups(self._graph, gradient, gradients)
 
     def _template_of_rows(
         self, index: int, operands: Sequence[fx.Node], lookups: Sequence[Lookup]

@@ -149,3 +149,34 @@ def test_batches_of_any_size_share_a_step() -> None:
         step(x, y)
     step.sync()
     torch.testing.assert_close(model.table.weight, wanted.table.weight, rtol=1e-10, atol=1e-10)
+
+
+class Sums(nn.Module):
+    """Lookups in a sum of two tables, whose gradients are the same, and in one of them."""
+
+    def __init__(self, partial: bool) -> None:
+        super().__init__()
+        self.partial = partial
+        self.first = nn.Parameter(torch.randn(WORDS, WIDTH, dtype=torch.float64))
+        self.second = nn.Parameter(torch.randn(WORDS, WIDTH, dtype=torch.float64))
+        self.scores = nn.Linear(WIDTH, 5, dtype=torch.float64)
+
+    def forward(self, words: Tensor) -> Tensor:
+        found = nn.functional.embedding(words, self.first + self.second).mean(1)
+        if self.partial:
+            found = found + nn.functional.embedding(words, self.first).sum(1)
+        return self.scores(found)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("sites", [1, 3])
+def test_gradients_that_tables_share_are_those_of_whole_tables(sites: int, partial: bool, momentum: float) -> None:
+    torch.manual_seed(0)
+    model = Sums(partial)
+
+    def optimizer(parameters: Any) -> torch.optim.Optimizer:
+        first, *rest = parameters
+        return torch.optim.SGD([{"params": [first]}, {"params": rest, "momentum": momentum}], lr=0.3)
+
+    assert not updates_rows(model, optimizer, sites)
