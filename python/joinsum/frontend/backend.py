@@ -78,6 +78,11 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     named = names_of_operators("compile", replicate)
     model = function if isinstance(function, torch.nn.Module) else None
     if model is not None:
+        if getattr(model.__dict__.get("forward"), "is_planned", False):
+            raise PlanError(
+                "compile: the model's parameters are stored on the sites, and its calls are planned already; call it "
+                "as it is, or take the parameters back with step.sync() or joinsum.gather(model, optimizer)"
+            )
         prepare_models(model.modules())
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -82,6 +82,8 @@ class PlannedForward:
     distributed   whether `distribute` has stored the parameters, and not a training step
     """
 
+    is_planned = True
+
     def __init__(
         self,
         who: str,

@@ -327,3 +327,15 @@ def test_operators_know_the_modules_that_compute_them() -> None:
     executable = model.forward.graph_for((x,), {}).programs[0].executable  # type: ignore[operator]
     modules = [each for each in executable.recorded.modules if each]
     assert modules == ["0", "0", "1", "2", "2"]  # a product and a sum for each layer
+
+
+def test_a_planned_model_is_not_compiled_again() -> None:
+    model, wanted = models()
+    step = joinsum.train_step(model, LOSS, sgd(model))
+    (x, y), *_ = data(1)
+    step(x, y)
+    with pytest.raises(joinsum.PlanError, match="its calls are planned already; call it as it is, or take"):
+        joinsum.compile(model)
+    step.sync()
+    train_by_torch(wanted, LOSS, sgd(wanted), [(x, y)])
+    torch.testing.assert_close(joinsum.compile(model)(x), wanted(x))

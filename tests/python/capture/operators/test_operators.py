@@ -102,6 +102,11 @@ def numbers() -> list[torch.Tensor]:
     return [torch.tensor(x) for x in (0.1, 0.2, 0.01, 1e-3, 0.3, 2.0)]
 
 
+def read(x: torch.Tensor) -> torch.Tensor:
+    """Rows of a table of four, as a lookup has them."""
+    return (x > 100).long()[:, :1] + torch.tensor([[3], [0], [3], [2]])
+
+
 DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor]]] = {
     "joinsum::einsum": (lambda x: torch.ops.joinsum.einsum("ab,cb->ac", [x, x * 2]), matrix),
     "joinsum::einsum_graph": (
@@ -143,6 +148,20 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     ),
     "joinsum::amsgrad_update": (
         lambda x: sum(J.amsgrad_update(x, x + 1, x * 2, x * x, x.abs(), *numbers(), False, True)),
+        lambda: torch.randn(4, 6),
+    ),
+    "joinsum::sgd_lookup_update": (
+        lambda x: J.sgd_lookup_update(x, x[:, None].sin(), read(x), numbers()[0], 2, True),
+        lambda: torch.randn(4, 6),
+    ),
+    "joinsum::adagrad_lookup_update": (
+        lambda x: sum(J.adagrad_lookup_update(x, x * x, x[:, None].sin(), read(x), *numbers()[:2], 2, False)),
+        lambda: torch.randn(4, 6),
+    ),
+    "joinsum::sparse_adam_lookup_update": (
+        lambda x: sum(
+            J.sparse_adam_lookup_update(x, x * 2, x * x, x[:, None].sin(), read(x), *numbers()[:4], -1, False)
+        ),
         lambda: torch.randn(4, 6),
     ),
     "joinsum::checked": (
