@@ -27,10 +27,17 @@ from joinsum.capture.recording.values import (
     ShardDraft,
     Value,
 )
+from joinsum.cluster.context import context
 
 __all__ = ["Draft", "OutputDraft", "resolve"]
 
 Draft = InputDraft | EinsumDraft | CallDraft
+
+
+def _with_empty_parts(dims: Iterable[Dim]) -> list[Dim]:
+    """Those with fewer elements than there are sites, some of which would have none to compute results from that all
+    sites have."""
+    return [leaf for leaf in leaves(dims) if plain(leaf.extent) < context().sites]
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ class _Resolver:
         operands = [letters.of(dims) for dims in draft.operands]
         results = [(dtype_name("capture", dtype), [letters.of(axis) for axis in axes]) for dtype, axes in draft.results]
         keywords = [self._argument(value, letters).named(name) for name, value in draft.keywords.items()]
+        whole = _with_empty_parts(draft.same)
         undecomposed = None
         if draft.undecomposed is not None:
             places = [draft.inputs.index(producer) for producer in draft.undecomposed.inputs]
@@ -159,8 +167,8 @@ class _Resolver:
             operands=operands,
             results=results,
             arguments=[*(self._argument(value, letters) for value in draft.arguments), *keywords],
-            undivided=letters.of(draft.undivided),
-            same=letters.of(draft.same),
+            undivided=letters.of([*draft.undivided, *whole]),
+            same=letters.of(dim for dim in leaves(draft.same) if dim not in whole),
             reduce={letter: kernel for dims, kernel in draft.reduce for letter in letters.of(dims)},
             extents=self._extents(letters, operands),
             stored=[letters.of(draft.dims_of(number)) for number in range(len(results))],
