@@ -16,8 +16,8 @@ class TouchedRows {
   /// `row_of` has the row of each entry, below `extent`.
   TouchedRows(std::vector<int64_t> row_of, int64_t extent) {
     const auto count = static_cast<int64_t>(row_of.size());
-    sorted_ = sparse::tensor::sorted({{std::move(row_of)}, {extent}, count});
-    const sparse::tensor::Array<int64_t>& all = sorted_.columns.data[0];
+    sorted_ = joinsum::sparse::tensor::sorted({{std::move(row_of)}, {extent}, count});
+    const joinsum::sparse::tensor::Array<int64_t>& all = sorted_.columns.data[0];
     for (int64_t e = 0; e < count; ++e) {
       if (e == 0 || all[e] != all[e - 1]) begins_.push_back(e);
     }
@@ -44,7 +44,7 @@ class TouchedRows {
   }
 
  private:
-  sparse::tensor::Ascending sorted_;
+  joinsum::sparse::tensor::Ascending sorted_;
   std::vector<int64_t> begins_;  ///< where each row's entries begin
 };
 
