@@ -34,6 +34,7 @@ namespace {
 constexpr int64_t kShortRow = 64;          // rows of fewer entries, on average, are taken by their lengths
 constexpr int64_t kManyRows = 8192;        // their lengths are more than a processor foretells from the last product
 constexpr int64_t kWorkOfThread = 12'288;  // entries that are worth a thread
+constexpr int64_t kWorkOfWriter = 65'536;  // of results whose pieces are put together
 constexpr int64_t kRangesOfThread = 8;
 constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
 constexpr int64_t kEntriesOfPiece = int64_t{1} << 16;  // that a thread writes into one piece of memory
@@ -88,7 +89,9 @@ std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count,
 }
 
 /// As many threads as torch's, if each has enough to do.
-int64_t threads_for(int64_t work) { return std::clamp<int64_t>(work / kWorkOfThread, 1, at::get_num_threads()); }
+int64_t threads_for(int64_t work, int64_t of_thread = kWorkOfThread) {
+  return std::clamp<int64_t>(work / of_thread, 1, at::get_num_threads());
+}
 
 /// Calls `run(begin, end)` for ranges of rows, whose ends are multiples of `together` if they can be, on threads where
 /// it pays.
@@ -331,7 +334,7 @@ template <class T, class Most, class MakeWriter>
 Tensor assembled(int64_t rows, int64_t width, const std::vector<int64_t>& before, const Most& most,
                  const MakeWriter& make_writer) {
   constexpr at::ScalarType kValues = c10::CppTypeToScalarType<T>::value;
-  const int64_t threads = threads_for(before.back());
+  const int64_t threads = threads_for(before.back(), kWorkOfWriter);
   const int64_t ranges = threads == 1 ? 1 : threads * kRangesOfThread;
   const std::vector<int64_t> ends = ends_of(before.data(), rows, ranges);
   std::vector<std::vector<Piece>> parts(ranges);
