@@ -17,7 +17,7 @@ from frame.contenders import Contender, Workload, ranks
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from workloads.data_parallel import Training, by_buckets, by_ddp, by_fsdp, by_inductor, by_joinsum, by_torch
+from workloads.data_parallel import Training, by_buckets, by_fsdp, by_joinsum, by_torch, usual_contenders
 
 __all__ = ["WORKLOAD"]
 
@@ -140,12 +140,11 @@ def reference(size: str) -> Contender:
 
 def contenders(size: str) -> dict[str, Callable[[], Contender]]:
     plain = training_of(SIZES[size], nn.BatchNorm2d)
-    found: dict[str, Callable[[], Contender]] = {"joinsum": lambda: by_joinsum(plain)}
     if ranks() == 1:
-        return found | {"torch": lambda: by_torch(plain), "torch.compile": lambda: by_inductor(plain)}
+        return usual_contenders(plain)
     divided = training_of(SIZES[size], _BatchNorm)
-    return found | {
-        "DDP": lambda: by_ddp(divided),
+    return usual_contenders(divided) | {
+        "joinsum": lambda: by_joinsum(plain),
         "FSDP2": lambda: by_fsdp(divided, lambda model: list(model.blocks)),
         "hand-coded: buckets": lambda: by_buckets(divided),
     }

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from frame.contenders import Absent, Contender, own_rows, ranks
 from torch import Tensor, nn
 
-__all__ = ["Training", "by_buckets", "by_ddp", "by_fsdp", "by_inductor", "by_joinsum", "by_torch"]
+__all__ = ["Training", "by_buckets", "by_ddp", "by_fsdp", "by_joinsum", "by_torch", "usual_contenders"]
 
 BUCKET_BYTES = 4 << 20
 
@@ -184,3 +184,11 @@ def by_joinsum(training: Training) -> Contender:
         }
 
     return Contender(lambda: train(training.inputs, training.target), result, figures)
+
+
+def usual_contenders(training: Training) -> dict[str, Callable[[], Contender]]:
+    """joinsum; on one rank eager torch and its compiler, on several ones DDP."""
+    found: dict[str, Callable[[], Contender]] = {"joinsum": lambda: by_joinsum(training)}
+    if ranks() == 1:
+        return found | {"torch": lambda: by_torch(training), "torch.compile": lambda: by_inductor(training)}
+    return found | {"DDP": lambda: by_ddp(training)}

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from frame.contenders import Contender, Workload, ranks
+from frame.contenders import Contender, Workload
 from torch import Tensor, nn
 
-from workloads.data_parallel import Training, by_ddp, by_inductor, by_joinsum, by_torch
+from workloads.data_parallel import Training, by_torch, usual_contenders
 
 __all__ = ["WORKLOAD"]
 
@@ -66,11 +66,7 @@ def reference(size: str) -> Contender:
 
 
 def contenders(size: str) -> dict[str, Callable[[], Contender]]:
-    training = training_of(SIZES[size])
-    found: dict[str, Callable[[], Contender]] = {"joinsum": lambda: by_joinsum(training)}
-    if ranks() == 1:
-        return found | {"torch": lambda: by_torch(training), "torch.compile": lambda: by_inductor(training)}
-    return found | {"DDP": lambda: by_ddp(training)}
+    return usual_contenders(training_of(SIZES[size]))
 
 
 WORKLOAD = Workload(list(SIZES), reference, contenders, checked_steps=3, tolerance=1e-4)

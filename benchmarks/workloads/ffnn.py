@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from frame.contenders import Contender, Workload, own_rows, ranks, whole
 from torch import Tensor, nn
 
-from workloads.data_parallel import Training, by_ddp, by_inductor, by_joinsum, by_torch
+from workloads.data_parallel import Training, by_torch, usual_contenders
 
 __all__ = ["WORKLOAD"]
 
@@ -53,15 +53,10 @@ def reference(size: str) -> Contender:
 
 def contenders(size: str) -> dict[str, Callable[[], Contender]]:
     training = training_of(SIZES[size])
-    found: dict[str, Callable[[], Contender]] = {"joinsum": lambda: by_joinsum(training)}
+    found = usual_contenders(training)
     if ranks() == 1:
-        return found | {
-            "torch": lambda: by_torch(training),
-            "torch.compile": lambda: by_inductor(training),
-            "hand-coded: fused": lambda: by_hidden_split(training),
-        }
+        return found | {"hand-coded: fused": lambda: by_hidden_split(training)}
     return found | {
-        "DDP": lambda: by_ddp(training),
         "hand-coded: data parallel": lambda: by_data(training),
         "hand-coded: model parallel": lambda: by_model(training),
         "hand-coded: hidden split": lambda: by_hidden_split(training),

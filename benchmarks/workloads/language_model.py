@@ -9,7 +9,7 @@ import torch
 from frame.contenders import Contender, Workload, ranks
 from torch import Tensor, nn
 
-from workloads.data_parallel import Training, by_buckets, by_ddp, by_fsdp, by_inductor, by_joinsum, by_torch
+from workloads.data_parallel import Training, by_buckets, by_fsdp, by_torch, usual_contenders
 from workloads.decoder import HEAD, Decoder, Shape, batch, loss_of
 
 __all__ = ["WORKLOAD"]
@@ -41,11 +41,10 @@ def reference(size: str) -> Contender:
 def contenders(size: str) -> dict[str, Callable[[], Contender]]:
     shape = SIZES[size]
     training = training_of(shape)
-    found: dict[str, Callable[[], Contender]] = {"joinsum": lambda: by_joinsum(training)}
+    found = usual_contenders(training)
     if ranks() == 1:
-        return found | {"torch": lambda: by_torch(training), "torch.compile": lambda: by_inductor(training)}
+        return found
     found |= {
-        "DDP": lambda: by_ddp(training),
         "FSDP2": lambda: by_fsdp(training, lambda model: list(model.layers)),
         "hand-coded: buckets": lambda: by_buckets(training),
     }

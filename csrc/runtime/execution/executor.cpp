@@ -367,7 +367,8 @@ class Run {
             storage::pieces_of(executable_.values()[operand].boxes.at(site), values_[operand]->sites.at(site)));
       }
       const auto& boxes = executable_.values()[step.results.front()].boxes.at(site);
-      const auto [at, fresh] = known.try_emplace({identity_of(pieces), boxes}, groups.size());
+      const auto [at, fresh] = known.try_emplace(
+          sites.size() > 1 ? std::pair(identity_of(pieces), boxes) : decltype(known)::key_type(), groups.size());
       if (fresh) groups.push_back({std::move(pieces), {}});
       groups[at->second].sites.push_back(site);
     }

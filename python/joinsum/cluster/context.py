@@ -76,7 +76,7 @@ class Context:
         self._plans_lock = threading.Lock()
         # Of sparse einsums: what computes a call that was made before.
         self.calls: dict[Hashable, Callable[[Any], Any]] = {}
-        # What sites store of sparse operands, by what is kept of each.
+        # Blocks of sparse operands on these sites, by the operand's cache, then by their type.
         self.sparse_blocks: weakref.WeakKeyDictionary[object, dict[str, _C.StoredRelation]] = (
             weakref.WeakKeyDictionary()
         )

@@ -385,7 +385,7 @@ Graph.planner = _plan
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
-    """Without gradients; what is kept of a sparse tensor is known by the tensor itself."""
+    """Without gradients. A sparse tensor that has none stays itself, as a cache may belong to it."""
     if x.is_sparse:
         return x.detach() if x.requires_grad else x
     return x.detach().resolve_conj().resolve_neg()

@@ -1,4 +1,4 @@
-"""Sparse operands as sites store them. What is made of a `SparseTensor` is kept with it, for the next call that reads
+"""Sparse operands as sites store them. What is made of a `SparseTensor` is cached with it, for the next call that reads
 it; torch's own sparse tensors, which may be written to, are read anew in each call."""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["array_of", "block_of", "placed", "sample_of"]
 # Of one tensor, in the ways in which plans divide it.
 _MOST_PLACED = 4
 
-_KEPT = "_joinsum_kept"
+_CACHE = "_joinsum_cache"
 
 
-class _Kept:
-    """What is kept of a tensor: a sample of its entries. Contexts have its blocks."""
+class _Cache:
+    """What is cached with a tensor: a sample of its entries. Contexts have its blocks."""
 
     sample: np.ndarray | None = None
 
@@ -36,7 +36,7 @@ def block_of(x: SparseTensor) -> torch.Tensor:
     tensor([[0, 1],
             [2, 0]])
     """
-    known: torch.Tensor | None = x.calls.get(_KEPT)
+    known: torch.Tensor | None = x.calls.get(_CACHE)
     if known is not None:
         return known
     shared = x.shared_values is not None
@@ -45,39 +45,39 @@ def block_of(x: SparseTensor) -> torch.Tensor:
         columns = torch.stack(indices) if indices else torch.empty((0, len(values)), dtype=torch.int64)
         made = torch.sparse_coo_tensor(columns, values, x.shape, is_coalesced=True, check_invariants=False)
     if not shared:
-        setattr(made, _KEPT, _Kept())
-        x.calls[_KEPT] = made
+        setattr(made, _CACHE, _Cache())
+        x.calls[_CACHE] = made
     return made
 
 
 def array_of(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
     """The entries of a tensor of fill 0 as sites store them, as `sparse_array`, which says what it raises."""
-    kept = isinstance(x, SparseTensor) and x.shared_values is None and x.fill == 0
-    if isinstance(x, SparseTensor) and kept and math.prod(x.shape) * x.dtype.itemsize < 2**63:
-        return block_of(x)
-    return sparse_array(who, x)
+    if not isinstance(x, SparseTensor) or x.shared_values is not None:
+        return sparse_array(who, x)
+    is_stored = x.fill == 0 and math.prod(x.shape) * x.dtype.itemsize < 2**63
+    return block_of(x) if is_stored else sparse_array(who, x)
 
 
 def sample_of(x: torch.Tensor, look: Callable[[torch.Tensor], np.ndarray]) -> np.ndarray:
-    """`look(x)`, once for a tensor that is kept."""
-    kept: _Kept | None = getattr(x, _KEPT, None)
-    if kept is None:
+    """`look(x)`, once for a tensor that is cached."""
+    cache: _Cache | None = getattr(x, _CACHE, None)
+    if cache is None:
         return look(x)
-    if kept.sample is None:
-        kept.sample = look(x)
-    return kept.sample
+    if cache.sample is None:
+        cache.sample = look(x)
+    return cache.sample
 
 
 def placed(current: Context, x: torch.Tensor, type_: _C.PhysicalType) -> _C.StoredRelation:
-    """The tensor's blocks on the sites of a context, once for a tensor that is kept. Nothing overwrites sparse ones."""
+    """The tensor's blocks on a context's sites, once for a tensor that is cached. Nothing overwrites sparse blocks."""
 
     def place() -> _C.StoredRelation:
         return _C.place_tensor(x, type_, current.local_sites, current.store, False)
 
-    kept: _Kept | None = getattr(x, _KEPT, None)
-    if kept is None:
+    cache: _Cache | None = getattr(x, _CACHE, None)
+    if cache is None:
         return place()
-    known = current.sparse_blocks.setdefault(kept, {})
+    known = current.sparse_blocks.setdefault(cache, {})
     key = str(type_)
     found = known.get(key)
     if found is None:

@@ -36,11 +36,11 @@ def take_lookups(graph: fx.Graph, gradient: fx.Node, gradients: Collection[fx.No
     sums: list[fx.Node] = []
     found = _lookups_in(gradient, 0, sums)
     own = {*sums, *found}
-    if sum(each in own for each in gradients) > 1:
+    if not found or sum(each in own for each in gradients) > 1:
         return []
     lookups = [Lookup(*[argument_of(each, name) for name in _NAMES]) for each in found]
     read = sum(math.prod(shape_of(each.rows.meta["val"])) for each in lookups)
-    rows, columns = shape_of(gradient.meta["val"]) if found else (0, 0)
+    rows, columns = shape_of(gradient.meta["val"])
     if read > rows or columns == 0 or len({each.padding for each in lookups}) > 1:
         return []
     for node in [*sums, *found]:

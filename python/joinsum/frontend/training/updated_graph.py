@@ -100,12 +100,12 @@ def updated_graph(traced: TracedStep, arguments: StepArguments, templates: Templ
     graph.output(graph.graph_copy(traced.graph, {}))
     results, gradients, skipped = _take_gradients(graph)
     first = len(results)
-    updates = _Updates(graph, templates, arguments, results, skipped)
+    updates = _Updates(graph, templates, arguments, results, gradients, skipped)
     for i, gradient in enumerate(gradients):
         if gradient is None:
             updates.new.append(None)
         elif arguments.last:
-            updates.update(i, traced.parameters[i], gradient, gradients)
+            updates.update(i, traced.parameters[i], gradient)
         else:
             updates.keep(gradient, traced.sums[i] if traced.sums else None)
     graph.output_node().args = (tuple(updates.results),)
@@ -134,9 +134,11 @@ class _Updates:
         templates: Templates,
         arguments: StepArguments,
         results: list[Any],
+        gradients: Sequence[fx.Node | None],
         skipped: fx.Node | None,
     ) -> None:
         self._graph = graph
+        self._gradients = gradients
         self._skipped = skipped
         self._templates = templates
         self._arguments = arguments
@@ -154,22 +156,20 @@ class _Updates:
             self.ties[len(self.results)] = into
         self.results.append(gradient)
 
-    def update(self, index: int, place: int | None, gradient: fx.Node, gradients: Sequence[fx.Node | None]) -> None:
-        """Adds the update of a trained parameter, the placeholder `place`, by one of all gradients."""
+    def update(self, index: int, place: int | None, gradient: fx.Node) -> None:
+        """Adds the update of a trained parameter, the placeholder `place`."""
         assert place is not None, "a parameter that has a gradient is an input"
         trained, parameter = self._arguments.trained[index], self._placeholders[place]
         state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.moments}
         numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
         others = [*state.values(), *(self._input(each, parameter) for each in numbers)]
-        lookups = self._lookups(trained, gradient, gradients)
+        lookups = self._lookups(trained, gradient)
         if lookups:
-            read: Any = [each.gradient for each in lookups] + [each.rows for each in lookups]
-            operands = [parameter, *others, *read]
-            template, names = self._template_of_rows(index, operands, lookups)
+            last: list[fx.Node] = [each.gradient for each in lookups] + [each.rows for each in lookups]
         else:
-            skipped = [] if self._skipped is None else [self._skipped]
-            operands = [parameter, gradient, *others, *skipped]
-            template, names = self._template(index, operands)
+            last = [gradient] if self._skipped is None else [gradient, self._skipped]
+        operands = [parameter, *others, *last]
+        template, names = self._template(index, operands, lookups)
         copies = dict(zip(template.find_nodes(op="placeholder"), operands, strict=True))
         with self._graph.inserting_before(self._graph.output_node()):
             new: Any = self._graph.graph_copy(template, copies)
@@ -201,64 +201,59 @@ class _Updates:
             self._placeholders.append(node)
         return self.inputs[added]
 
-    def _lookups(
-        self, trained: TrainedParameter, gradient: fx.Node, gradients: Sequence[fx.Node | None]
-    ) -> list[Lookup]:
+    def _lookups(self, trained: TrainedParameter, gradient: fx.Node) -> list[Lookup]:
         """The lookups whose gradients are all that the update of a parameter needs; the gradient itself is erased
         then."""
         update = trained.update
         if update.of_rows is None or not update.rests(trained.traits) or self._skipped is not None:
             return []
-        return take_lookups(self._graph, gradient, gradients)
+        return take_lookups(self._graph, gradient, self._gradients)
 
-    def _template_of_rows(
+    def _template(
         self, index: int, operands: Sequence[fx.Node], lookups: Sequence[Lookup]
     ) -> tuple[fx.Graph, list[str]]:
-        """The graph of the update of a parameter by lookups, and the names of the new state. The last operands are the
-        lookups' gradients, then their indices."""
-        trained = self._arguments.trained[index]
-        numbers = list(self._arguments.numbers[trained.cohort])
-        names: list[str] = []
-
-        def update(parameter: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-            assert trained.update.of_rows is not None
-            given, read = others[: -2 * len(lookups)], others[-2 * len(lookups) :]
-            state = dict(zip(trained.moments, given, strict=False))
-            rest = dict(zip(numbers, given[len(state) :], strict=True))
-            gradient, found = read[0], read[1]
-            if len(lookups) > 1:
-                gradient = torch.cat([each.reshape(-1, parameter.shape[1]) for each in read[: len(lookups)]])
-                found = torch.cat([each.reshape(-1) for each in read[len(lookups) :]])
-            lookup = Lookup(gradient, found, lookups[0].padding)
-            new, after = trained.update.of_rows(parameter, lookup, state, rest, trained.traits)
-            names.extend(after)
-            return new, *after.values()
-
-        return aten_graph(update, [node.meta["val"] for node in operands]), names
-
-    def _template(self, index: int, operands: Sequence[fx.Node]) -> tuple[fx.Graph, list[str]]:
-        """The graph of the update of parameters like this one, and the names of the new state."""
+        """The graph of the update of parameters like this one, and the names of the new state. After parameter, state
+        and numbers the operands are the gradients of the lookups and their rows; without lookups the gradient, and
+        whether the update is skipped, where that is computed."""
         trained = self._arguments.trained[index]
         numbers = list(self._arguments.numbers[trained.cohort])
         skips = self._skipped is not None
-        key = (trained.update, *map(_layout, operands), *trained.moments, *numbers, *trained.traits.items(), skips)
+        paddings = tuple(each.padding for each in lookups)
+        traits = trained.traits.items()
+        key = (trained.update, *map(_layout, operands), *trained.moments, *numbers, *traits, skips, paddings)
         if key in self._templates:
             return self._templates[key]
         names: list[str] = []
 
-        def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        def update(parameter: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            count = len(trained.moments)
             state = dict(zip(trained.moments, others, strict=False))
-            rest = dict(zip(numbers, others[len(state) :], strict=not skips))
-            new, after = in_single_precision(trained.update).new(parameter, gradient, state, rest, trained.traits)
+            rest = dict(zip(numbers, others[count:], strict=False))
+            last = others[count + len(numbers) :]
+            if lookups:
+                assert trained.update.of_rows is not None
+                lookup = _joined(last, paddings[0], parameter.shape[1])
+                new, after = trained.update.of_rows(parameter, lookup, state, rest, trained.traits)
+            else:
+                new, after = in_single_precision(trained.update).new(parameter, last[0], state, rest, trained.traits)
             names.extend(after)
-            if not skips:
+            if lookups or not skips:
                 return new, *after.values()
-            skipped = others[-1]
             old = [parameter, *(state[name] for name in after)]
-            return tuple(torch.where(skipped, *each) for each in zip(old, [new, *after.values()], strict=True))
+            return tuple(torch.where(last[1], *each) for each in zip(old, [new, *after.values()], strict=True))
 
         self._templates[key] = aten_graph(update, [node.meta["val"] for node in operands]), names
         return self._templates[key]
+
+
+def _joined(gradients_and_rows: Sequence[Tensor], padding: int, columns: int) -> Lookup:
+    """One lookup of all that several ones read."""
+    count = len(gradients_and_rows) // 2
+    gradients, rows = gradients_and_rows[:count], gradients_and_rows[count:]
+    if count == 1:
+        return Lookup(gradients[0], rows[0], padding)
+    joined = torch.cat([each.reshape(-1, columns) for each in gradients])
+    return Lookup(joined, torch.cat([each.reshape(-1) for each in rows]), padding)
 
 
 def _layout(node: fx.Node) -> Hashable:

@@ -60,7 +60,7 @@ def batches(count: int) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def updates_rows(model: nn.Module, optimizer: Optimizer, sites: int = 1, wanted: nn.Module | None = None) -> bool:
+def updates_rows(model: nn.Module, optimizer: Optimizer, sites: int = 1) -> bool:
     """Whether the step updates single rows; it trains as torch does."""
     wanted = copy.deepcopy(model)
     own = optimizer(wanted.parameters())
