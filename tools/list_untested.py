@@ -390,7 +390,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/distributed",
-        "safetensors flattened_state dcp_blocks",
+        "safetensors flattened_state dcp_blocks boxes",
         "python/distributed/test_checkpoint.py",
         "what is written into files, and read again",
     ),

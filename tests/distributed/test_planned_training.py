@@ -74,6 +74,12 @@ def test_a_distributed_model_trains_on_each_ranks_shard(plays: Any, ranks: int) 
 
 
 @on_two
+def test_tables_with_sparse_gradients_train_on_shards(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("tables_with_sparse_gradients_train_on_shards")
+    assert all(each == losses[0] for each in losses)
+
+
+@on_two
 def test_shards_may_have_several_lengths(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("ranks_pass_shards_of_several_lengths")
     assert all(each == losses[0] for each in losses)

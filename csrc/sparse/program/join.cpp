@@ -50,7 +50,17 @@ ExpressionPtr of_two(const std::string& kernel, const ExpressionPtr& a, const Ex
   return found == binary_kernels().end() ? nullptr : make_map(found->second, {a, b});
 }
 
+/// Raises PlanError for a kernel of one operand that is given several, and the other way round.
+void check_count(const std::string& kernel, size_t operands) {
+  const bool takes_one = unary_kernels().contains(kernel);
+  const bool takes_two = binary_kernels().contains(kernel) || kernel.ends_with("_difference");
+  const bool wrong = operands == 1 ? takes_two && kernel != "mul" : takes_one;
+  JOINSUM_USER_CHECK(!wrong, "einsum: the join has another number of operands: join=", kernel,
+                     ", takes=", takes_one ? 1 : 2, ", given=", operands);
+}
+
 ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionPtr>& operands, DType dtype) {
+  check_count(kernel, operands.size());
   if (operands.size() == 1) return of_one(kernel == "mul" ? "id" : kernel, operands.front());
   ExpressionPtr value = operands.front();
   for (size_t i = 1; i < operands.size() && value != nullptr; ++i) value = of_two(kernel, value, operands[i], dtype);

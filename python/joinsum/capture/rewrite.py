@@ -24,9 +24,12 @@ from joinsum.capture.numbered_gradients import numbered_gradients
 from joinsum.capture.recording.application import module_path, source_line
 from joinsum.capture.sparse_calls import register_sparse_calls
 
-__all__ = ["rewrite"]
+__all__ = ["SPARSE_GRADIENT", "rewrite"]
 
 register_sparse_calls()
+
+# In the metadata of a placeholder of a Dynamo graph: it is a table whose gradient torch makes sparse.
+SPARSE_GRADIENT = "joinsum.sparse_gradient"
 
 # --- the graph --------------------------------------------------------------------------------------------------------
 
@@ -39,7 +42,9 @@ def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
     result, products whose contracted axis broadcasts, norms of half types, and operators inside of torch.func's
     transforms (vmap, grad).
 
-    Raises CaptureError for an embedding_bag with sparse gradients or a greatest norm.
+    Lookups whose gradients would be sparse get dense ones, which torch can trace, and mark their tables.
+
+    Raises CaptureError for an embedding_bag with a greatest norm.
 
     >>> from torch import fx
     >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
@@ -259,10 +264,11 @@ def _rms_norm(call: _Call) -> fx.Node | None:
 
 
 def _embedding(call: _Call) -> fx.Node | None:
-    """A table whose gradient would be sparse: in a graph it is dense, and updates are the same."""
+    """A lookup whose gradient would be sparse."""
     given = dict(zip(_OF_EMBEDDING, call.arguments(*_OF_EMBEDDING), strict=True))
     if not given.pop("sparse"):
         return None
+    given["weight"].meta[SPARSE_GRADIENT] = True
     options = {name: value for name, value in given.items() if value is not None}
     return call.graph.call_function(torch.nn.functional.embedding, (), options)
 
@@ -284,6 +290,9 @@ def _embedding_bag(call: _Call) -> fx.Node | None:
         for name, value in given.items()
         if value is not None and name not in ("max_norm", "norm_type", "sparse")
     }
+    if given["sparse"]:
+        table.meta[SPARSE_GRADIENT] = True
+    options["sparse"] = SPARSE_GRADIENT in table.meta
     return call.graph.call_function(embedding_bag, (), options)
 
 

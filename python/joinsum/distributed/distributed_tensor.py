@@ -262,7 +262,9 @@ def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
     if grad is not None:
         full = gathered(grad)
         result.grad = (
-            DistributedTensor.stored_as(full, new.physical_type) if isinstance(new, DistributedTensor) else full
+            DistributedTensor.stored_as(full, new.physical_type)
+            if isinstance(new, DistributedTensor) and full.layout is torch.strided
+            else full
         )
     try:
         torch.utils.swap_tensors(old, result)  # type: ignore[no-untyped-call]

@@ -40,7 +40,7 @@ def row_of(like: BlockTensor, args: Sequence[Any]) -> list[Any] | None:
                 x = block
             elif x.dim() > 0:
                 block = own.only_block() if own.context.sites == 1 and x.shape == like.shape else None
-                if block is None:
+                if block is None or x.layout is not torch.strided:
                     return None
                 x = x.detach().reshape(block.shape)
         row.append(x)

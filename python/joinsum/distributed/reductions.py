@@ -13,7 +13,7 @@ from joinsum.base.dtypes import accumulation_dtype
 from joinsum.base.errors import PlanError
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed
 
-__all__ = ["REDUCTIONS", "is_norm_of_all", "vector_norm"]
+__all__ = ["REDUCTIONS", "is_everywhere", "is_norm_of_all", "vector_norm"]
 
 _aten = torch.ops.aten
 _INFINITY = float("inf")
@@ -23,14 +23,14 @@ def _own_arrays(x: BlockTensor) -> list[torch.Tensor]:
     """Arrays of which this process has the first replica; those of all processes are the tensor. All of a tensor that
     every process has."""
     current, type_ = x.context, x.physical_type
-    if _is_everywhere(x):
+    if is_everywhere(x):
         return [array for _, array in x.stored.core().tuples()]
     local = set(current.local_sites)
     pairs = x.stored.core().tuples()
     return [array for key, array in pairs if type_.sites_of(key)[0] in local]
 
 
-def _is_everywhere(x: BlockTensor) -> bool:
+def is_everywhere(x: BlockTensor) -> bool:
     """Whether each process has the whole tensor."""
     return x.context.single_process or x.physical_type.placement.fully_replicated
 
@@ -51,7 +51,7 @@ def _reduction(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -
         partial = [func(array, **kwargs) for array in _own_arrays(x) if array.numel()]
         partial = partial or [func(neutral.reshape(1), **kwargs)]
         local = combine(torch.stack(partial))
-        if _is_everywhere(x):
+        if is_everywhere(x):
             return local
         return combine(torch.stack(x.context.all_gather(str(func), local, _text(x))))
 
@@ -84,7 +84,7 @@ def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[t
     partial results are added up."""
     dtypes = [(dtype or x.dtype).to_real() for x in xs]
     partial = [_partial_norm(x, order, accumulation_dtype(dtype or x.dtype)) for x in xs]
-    divided = [place for place, x in enumerate(xs) if is_distributed(x) and not _is_everywhere(x)]
+    divided = [place for place, x in enumerate(xs) if is_distributed(x) and not is_everywhere(x)]
     if divided:
         text = "\n".join([f"order={order}", *(_text(xs[place]) for place in divided)])
         own = torch.stack([partial[place] for place in divided])

@@ -14,8 +14,10 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.captured_graph import CapturedGraph, SparseEntries
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
+from joinsum.capture.rewrite import SPARSE_GRADIENT
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.frontend.lookups import SparseGradient, take_sparse_gradients
 from joinsum.frontend.program import Program, keep_labels
 from joinsum.frontend.saved_tensors import (
     SavedForBackward,
@@ -143,6 +145,8 @@ class ForwardAndBackward:
                stay distributed. Where given, the graph is made ready to run only by `choose`, and `stay` is set before
     sharded    results whose first extent is one of these stay distributed, also in autograd
     sparse     for inputs that are sparse, by name, what is known of their elements
+
+    Tables whose gradients torch would make sparse get sparse ones, where lookups alone read them.
     """
 
     # Positions of results that stay distributed, in a graph without gradients.
@@ -162,6 +166,8 @@ class ForwardAndBackward:
         check_devices(example_inputs)
         self._names = placeholder_names(gm) if names is None else names
         keep_labels(gm, bool(sparse))
+        placeholders = enumerate(gm.graph.find_nodes(op="placeholder"))
+        self._tables = [i for i, node in placeholders if SPARSE_GRADIENT in node.meta]
         self._state = state
         self._persistent = [
             i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
@@ -231,10 +237,11 @@ class ForwardAndBackward:
 
         def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             names = backward_names(graph, self._names)
+            tables = take_sparse_gradients(graph.graph, self._tables)
             captured = CapturedGraph(
                 graph, inputs, names, stay=stay, replicate=self._replicate, numbers=numbers, sparse=self._sparse
             )
-            return _Pass(Program(captured), self._state)
+            return _Pass(Program(captured), self._state, tables=tables)
 
         run = self._added(gm, inputs, make)
 
@@ -264,15 +271,22 @@ class ForwardAndBackward:
 class _Pass:
     """A forward or backward pass for one set of sizes."""
 
-    def __init__(self, program: Program, state: Sequence[Any] = (), protected: SavedForBackward | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        state: Sequence[Any] = (),
+        protected: SavedForBackward | None = None,
+        tables: Sequence[SparseGradient] = (),
+    ) -> None:
         self.program = program
         self._state = state
         self._protected = protected
+        self._tables = tables
 
     def resized(self, sizes: Sizes, full: Callable[[], _Pass]) -> _Pass | None:
         """The pass for other sizes; None where they need another graph."""
         program = self.program.resized(sizes, lambda: full().program)
-        return None if program is None else _Pass(program, self._state, self._protected)
+        return None if program is None else _Pass(program, self._state, self._protected, self._tables)
 
     def run(self, args: list[Any]) -> list[Any]:
         """The results; the list of arguments may be emptied."""
@@ -293,6 +307,10 @@ class _Pass:
         for i, tensor in enumerate(self._state):
             if isinstance(tensor, torch.Tensor) and results[i] is not None:
                 results[i] = _with_own_memory(_in_layout_of(tensor, results[i]), seen)
+        if self._tables:
+            for each in self._tables:
+                results[each.position] = each.of(results)
+            del results[self._tables[0].first :]
         return results
 
 

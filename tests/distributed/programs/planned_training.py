@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import pickle
 import sys
@@ -122,6 +123,50 @@ def a_distributed_model_takes_and_returns_shards() -> list[float]:
     error = error_of(lambda: joinsum.distribute(new_model("mlp"), shard, data="sharded"))
     assert "shard of a batch has no gradient" in error[1]
     return losses
+
+
+class Words(nn.Module):
+    """Scores by the mean of few rows of a table, whose gradient is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(300, 8, sparse=True, dtype=torch.float64)
+        self.scores = nn.Linear(8, 5, dtype=torch.float64)
+
+    def forward(self, words: Tensor) -> Tensor:
+        scores: Tensor = self.scores(self.table(words).mean(1))
+        return scores
+
+
+@scene(SCENES)
+def tables_with_sparse_gradients_train_on_shards() -> list[float]:
+    """A table that is cut, as torch's SparseAdam updates it by the rows of all ranks' shards."""
+    begin()
+    torch.manual_seed(0)
+    plain = Words()
+    planned = copy.deepcopy(plain)
+    generator = torch.Generator().manual_seed(1)
+    words = torch.randint(0, 300, (4, 2 * ranks(), 3), generator=generator)
+    classes = torch.randint(0, 5, (4, 2 * ranks()), generator=generator)
+    own = slice(2 * rank(), 2 * rank() + 2)
+    joinsum.distribute(planned, words[0, own], data="sharded")
+    parts = (ranks(), 1)
+    planned.table.weight.data = DistributedTensor.of(planned.table.weight.full_tensor().detach(), parts)
+    losses = []
+    for model, shard in ((plain, slice(None)), (planned, own)):
+        optimizers = [torch.optim.SparseAdam(model.table.parameters(), lr=0.1), sgd(model.scores.parameters())]
+        for x, y in zip(words, classes, strict=True):
+            nn.functional.cross_entropy(model(x[shard]), y[shard]).backward()
+            assert model.table.weight.grad is not None
+            assert model.table.weight.grad.is_sparse
+            for each in optimizers:
+                each.step()
+                each.zero_grad()
+        losses.append(nn.functional.cross_entropy(model(words[0, shard]), classes[0, shard]).item())
+    assert divided(planned)
+    joinsum.gather(planned)
+    same(planned, plain, 1e-10)
+    return losses[:1]
 
 
 def shares(total: int) -> list[int]:

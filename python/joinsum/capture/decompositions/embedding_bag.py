@@ -23,13 +23,16 @@ def embedding_bag(
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
+    sparse: bool = False,
 ) -> Tensor:
     """The sums, means or maxima of bags of a table's rows [rows, width], as torch's function: [bags, width].
 
     input   indices of rows: a bag in each row, or with `offsets` one after the other
+    sparse  whether the table's gradient is wanted as that of lookups
 
     Bags of one length are looked up and reduced along an axis, so that bags may be divided. Sums and means of others
-    are the product of a sparse matrix and the table, whose rows may be divided. The row of `padding_idx` is finite.
+    are the product of a sparse matrix and the table, whose rows may be divided, or with `sparse` the rows that are
+    looked up. The row of `padding_idx` is finite.
 
     Raises RuntimeError while it runs where offsets are not in order, or do not begin with 0. `scale_grad_by_freq`
     divides by how often a row is looked up, on the CPU, too, where torch 2.13 divides by another row's number
@@ -41,7 +44,7 @@ def embedding_bag(
             [3., 4.]])
     """
     padding = None if padding_idx is None else padding_idx % weight.shape[0]
-    lookup = _Lookup(input, weight, padding, scale_grad_by_freq)
+    lookup = _Lookup(input, weight, padding, scale_grad_by_freq, sparse)
     # torch's function is none that autocast changes.
     with torch.autocast(weight.device.type, enabled=False):
         bags = _Rows(lookup) if offsets is None else _Ragged(lookup, _starts(offsets, input, include_last_offset))
@@ -66,6 +69,7 @@ class _Lookup:
     table: Tensor
     padding: int | None
     by_frequency: bool
+    sparse: bool
 
     def rows(self) -> Tensor:
         """The row of each index."""
@@ -123,7 +127,8 @@ class _Ragged:
         weights = self.lookup.weights(given)
         if weights is None:
             weights = table.new_ones(places.shape)
-        rows, columns = (self.lookup.rows(), places) if self.lookup.by_frequency else (table, self.lookup.words)
+        looked_up = self.lookup.by_frequency or self.lookup.sparse
+        rows, columns = (self.lookup.rows(), places) if looked_up else (table, self.lookup.words)
         total = sparse_mm(bags, columns, weights, rows, count)
         if not mean:
             return total

@@ -18,6 +18,7 @@ from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.capture.captured_graph import SparseEntries
+from joinsum.capture.rewrite import SPARSE_GRADIENT
 from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -150,6 +151,8 @@ class TracedFunction:
         self._function = function
         # By which of a call's tensors are sparse: Dynamo sees dense ones in their place.
         self._compiled: dict[tuple[int, ...], Callable[..., Any]] = {}
+        # Identities of the weights of tables whose gradients are sparse.
+        self._sparse_tables: Collection[int] = frozenset()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
@@ -225,6 +228,9 @@ class TracedFunction:
         tensors = [self._actual.get(id(x), x) for x in examples]
         known = self._names(*self._arguments)
         names = [known.get(id(x), name) for x, name in zip(tensors, placeholder_names(gm), strict=True)]
+        for x, placeholder in zip(tensors, gm.graph.find_nodes(op="placeholder"), strict=True):
+            if id(x) in self._sparse_tables:
+                placeholder.meta[SPARSE_GRADIENT] = True
         caches = None
         if self._caches and not torch.is_grad_enabled() and context().sites > 1:
             held = {id(x) for x in self._caches.tensors() if x.dim() > 1}
@@ -374,13 +380,14 @@ class TracedFunction:
 
     @contextmanager
     def _exchanged(self) -> Iterator[list[torch.nn.Module]]:
-        """Replaces the model's tensors by fake ones, and sparse gradients of tables, which a graph does not have, by
+        """Replaces the model's tensors by fake ones, and sparse gradients of tables, which torch does not trace, by
         dense ones; gives its modules."""
         held = self._module_tensors
         if held is None or not held.unchanged():
             prepare_models(self._model.modules())
             held = self._module_tensors = ModuleTensors(self._model)
         sparse = [table for table in held.tables if table.sparse]
+        self._sparse_tables = {id(table._parameters.get("weight")) for table in sparse}
         try:
             for (tensors, name), fake in zip(held.places, self._model_fakes(held.tensors), strict=True):
                 tensors[name] = fake

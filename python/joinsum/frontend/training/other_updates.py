@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joinsum.frontend.training.update import Lookup, Numbers, Options, Scalars, State, Traits, Update
+from joinsum.frontend.lookups import Lookup
+from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
 
 __all__ = [
     "ADADELTA",

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["Lookup", "Numbers", "Options", "Scalars", "State", "Traits", "Update", "for_complex", "in_single_precision"]
+from joinsum.frontend.lookups import Lookup
+
+__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update", "for_complex", "in_single_precision"]
 
 Numbers = Mapping[str, Tensor]
 State = dict[str, Tensor]
 Options = Mapping[str, Any]
 Traits = Mapping[str, Any]
 Scalars = Mapping[str, float]
-
-
-class Lookup(NamedTuple):
-    """The gradient [*b, d] of the rows that `rows` [*b] has looked up in a table [v, d]; row `padding` has none. Both
-    are tensors, or their nodes in a graph."""
-
-    gradient: Any
-    rows: Any
-    padding: int
 
 
 @dataclass(frozen=True)

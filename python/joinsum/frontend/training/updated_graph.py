@@ -6,6 +6,7 @@ traced once for all parameters of one shape, dtype and device with the same opti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor, fx
 
 from joinsum.base.errors import PlanError
+from joinsum.capture.recording.symbolic_numbers import shape_of
+from joinsum.frontend.lookups import Lookup, lookups_of
 from joinsum.frontend.tracing.torch_internals import aten_graph
-from joinsum.frontend.training.lookups import take_lookups
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
-from joinsum.frontend.training.update import Lookup, in_single_precision
+from joinsum.frontend.training.update import in_single_precision
 
 __all__ = ["AddedInput", "Templates", "TracedStep", "UpdatedGraph", "gradients_of", "updated_graph"]
 
@@ -202,12 +204,16 @@ class _Updates:
         return self.inputs[added]
 
     def _lookups(self, trained: TrainedParameter, gradient: fx.Node) -> list[Lookup]:
-        """The lookups whose gradients are all that the update of a parameter needs; the gradient itself is erased
-        then."""
+        """The lookups whose gradients are all that the update of a parameter needs: all with one padding, of at most
+        as many rows as the table has."""
         update = trained.update
         if update.of_rows is None or not update.rests(trained.traits) or self._skipped is not None:
             return []
-        return take_lookups(self._graph, gradient, self._gradients)
+        lookups = lookups_of(gradient, self._gradients)
+        read = sum(math.prod(shape_of(each.rows.meta["val"])) for each in lookups)
+        rows, columns = shape_of(gradient.meta["val"])[:2] if lookups else (0, 0)
+        fits = read <= rows and columns > 0 and len({each.padding for each in lookups}) == 1
+        return lookups if fits else []
 
     def _template(
         self, index: int, operands: Sequence[fx.Node], lookups: Sequence[Lookup]

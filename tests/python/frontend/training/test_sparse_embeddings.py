@@ -76,13 +76,102 @@ def test_steps_are_torchs(sites: int, bags: bool, name: str) -> None:
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adagrad"])
-def test_a_distributed_table_has_a_dense_gradient_and_trains_alike(name: str) -> None:
+LOOPS: dict[str, Optimizers] = OPTIMIZERS | {
+    "momentum": lambda m: [torch.optim.SGD(m.parameters(), lr=0.3, momentum=0.9)],
+}
+
+
+class Bags(nn.Module):
+    """Scores by bags of several lengths, one of them empty."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(WORDS, WIDTH, sparse=True, mode=mode, dtype=torch.float64)
+        self.scores = nn.Linear(WIDTH, 5, dtype=torch.float64)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.scores(self.table(words.reshape(-1), torch.tensor([0, 2, 2, 7])))
+        return scores
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "rows": lambda: Model(False),
+    "bags": lambda: Model(True),
+    "sums": lambda: Bags("sum"),
+    "means": lambda: Bags("mean"),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("sites", [1, 3])
+def test_a_distributed_table_has_a_sparse_gradient_and_trains_alike(sites: int, model: str, name: str) -> None:
     torch.manual_seed(0)
-    plain = Model(False)
+    plain = MODELS[model]()
     planned = copy.deepcopy(plain)
-    wanted = trained_by_torch(plain, OPTIMIZERS[name](plain))
-    joinsum.init(sites=3, cluster=CUTTING)
-    model = joinsum.distribute(planned, next(iter(batches()))[0])
-    found = trained_by_torch(model, OPTIMIZERS[name](model))
+    wanted = trained_by_torch(plain, LOOPS[name](plain))
+    joinsum.init(sites=sites, cluster=CUTTING if sites > 1 else None)
+    distributed = joinsum.distribute(planned, next(iter(batches()))[0])
+    found = trained_by_torch(distributed, LOOPS[name](distributed))
     assert found == pytest.approx(wanted, rel=1e-10)
+    assert distributed.table.weight.grad.is_sparse
+    joinsum.gather(distributed)
+    assert distributed.table.weight.grad.is_sparse
+    for x, y in zip(distributed.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("sites", [1, 3])
+def test_compiled_models_have_torchs_sparse_gradients(sites: int, model: str) -> None:
+    torch.manual_seed(0)
+    plain = MODELS[model]()
+    planned = copy.deepcopy(plain)
+    joinsum.init(sites=sites, cluster=CUTTING if sites > 1 else None)
+    compiled = joinsum.compile(planned)
+    for x, y in batches():
+        for each, called in ((plain, plain), (planned, compiled)):
+            nn.functional.cross_entropy(called(x), y).backward()  # accumulates
+            assert each.table.weight.grad.is_sparse
+        mine, torchs = planned.table.weight.grad.coalesce(), plain.table.weight.grad.coalesce()
+        assert torch.equal(mine.indices(), torchs.indices())
+        torch.testing.assert_close(mine.values(), torchs.values(), rtol=1e-10, atol=1e-12)
+
+
+def test_calls_without_a_module_have_sparse_gradients_too() -> None:
+    joinsum.init(sites=2)
+    table = torch.randn(WORDS, WIDTH, dtype=torch.float64, requires_grad=True)
+    words = torch.tensor([[3, 1], [3, 2]])
+
+    @joinsum.compile
+    def lookup(table: torch.Tensor) -> torch.Tensor:
+        return nn.functional.embedding(words, table, padding_idx=2, sparse=True).sum(1).square()
+
+    lookup(table).sum().backward()
+    (expected,) = torch.autograd.grad(
+        nn.functional.embedding(words, table, padding_idx=2).sum(1).square().sum(), [table]
+    )
+    assert table.grad is not None
+    assert table.grad.is_sparse
+    assert table.grad.coalesce().indices().tolist() == [[1, 3]]
+    torch.testing.assert_close(table.grad.to_dense(), expected)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_tables_that_are_read_otherwise_have_dense_gradients(sites: int) -> None:
+    """As in torch, where a sparse and a dense gradient are added."""
+
+    class Tied(Model):
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.table(words).mean(1) @ self.table.weight.t()
+
+    torch.manual_seed(0)
+    plain = Tied(False)
+    planned = copy.deepcopy(plain)
+    joinsum.init(sites=sites, cluster=CUTTING if sites > 1 else None)
+    words, classes = next(iter(batches()))
+    distributed = joinsum.distribute(planned, words)
+    for each in (plain, distributed):
+        nn.functional.cross_entropy(each(words), classes).backward()
+    joinsum.gather(distributed)
+    torch.testing.assert_close(distributed.table.weight.grad, plain.table.weight.grad.to_dense())
