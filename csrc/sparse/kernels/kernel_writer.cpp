@@ -10,6 +10,11 @@ namespace {
 
 bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
 
+/// Whether the order in which elements are reduced shows in the result.
+bool depends_on_order(const Kernel& kernel, DType dtype) {
+  return is_float(dtype) && (kernel.aggregate == Operator::kAdd || kernel.aggregate == Operator::kMultiply);
+}
+
 }  // namespace
 
 KernelWriter::KernelWriter(const Kernel& kernel, DType dtype)
@@ -26,6 +31,15 @@ KernelWriter::KernelWriter(const Kernel& kernel, DType dtype)
   if (is_float(dtype)) guarded_ = nodes_to_guard(kernel);
   guards_ = std::ranges::find(guarded_, true) != guarded_.end();
   for (const Operand& operand : kernel.operands) present_.push_back(!operand.loops.empty());
+  // As the interpreter does: what the last loop reduces to is added to the element each time that the loop has run.
+  const int64_t last = loops() - 1;
+  if (element_depth_ < last && depends_on_order(kernel, dtype)) {
+    if (way_ == ResultWay::kInOrder) {
+      reduces_alone_ = !kernel.loops[last].single;
+    } else {
+      element_depth_ = kernel.loops[last].single ? loops() : last;
+    }
+  }
 }
 
 void KernelWriter::line(const std::string& text) { text_ += std::string(2 * indent_, ' ') + text + "\n"; }
@@ -105,12 +119,22 @@ void KernelWriter::loop(int64_t depth) {
 }
 
 void KernelWriter::before_loop(int64_t depth) {
+  if (reduces_alone_ && depth == loops() - 1) {
+    line("T alone = " + generated_identity(dtype_, *kernel_.aggregate) + ";");
+    line("int64_t count = 0;");
+  }
   if (depth != element_depth_ || depth == loops()) return;
   line("T reduced = " + generated_identity(dtype_, *kernel_.aggregate) + ";");
   line("int64_t visits = 0;");
 }
 
 void KernelWriter::after_loop(int64_t depth) {
+  if (reduces_alone_ && depth == loops() - 1) {
+    open("if (count > 0)");
+    line("reduced = " + reduced("reduced", "alone") + ";");
+    line("visits += count;");
+    close();
+  }
   if (depth == element_depth_ && depth != loops()) {
     open("if (visits > 0)");
     add_element("reduced", "visits");
@@ -125,8 +149,9 @@ void KernelWriter::after_loop(int64_t depth) {
 void KernelWriter::visit() {
   const std::string value = steps_.empty() ? "" : "x" + number(std::ssize(kernel_.body) - 1);
   if (element_depth_ == loops()) return add_element(value, "1");
-  line("reduced = " + reduced("reduced", value) + ";");
-  line("++visits;");
+  const std::string into = reduces_alone_ ? "alone" : "reduced";
+  line(into + " = " + reduced(into, value) + ";");
+  line(reduces_alone_ ? "++count;" : "++visits;");
 }
 
 std::string KernelWriter::reduced(const std::string& a, const std::string& b) const {

@@ -57,6 +57,42 @@ TEST(Generate, ACompiledKernelIsTheInterpretedOneAndTheBruteForce) {
   }
 }
 
+/// Whether a map is computed by other instructions in the two engines.
+bool is_exponential(const BodyNode& node) {
+  return node.kind == BodyNode::Kind::kMap && (node.op == Operator::kExp || node.op == Operator::kSigmoid);
+}
+
+TEST(Generate, ACompiledKernelAddsInTheOrderOfTheInterpretedOne) {
+  RandomKernels random(78, true);
+  std::vector<Case> cases;
+  while (std::ssize(cases) < 120) {
+    const DType dtype = std::ssize(cases) % 3 == 0 ? DType::kFloat32 : DType::kFloat64;
+    Case drawn = random.below(4) == 0   ? random.draw_long(dtype)
+                 : random.below(4) == 0 ? random.draw_single(dtype)
+                 : random.below(2) == 0 ? random.draw_listed(dtype)
+                                        : random.draw(dtype);
+    if (std::ranges::any_of(drawn.kernel.body, is_exponential)) continue;
+    if (random.below(2) == 0) drawn.kernel = with_single_loops(drawn.kernel, drawn.arguments());
+    cases.push_back(std::move(drawn));
+  }
+  const std::vector<GeneratedFunction> functions = compiled(cases);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& drawn = cases[i];
+    InterpreterOptions options{.range_entries = 1};
+    if (i % 4 == 0) options.largest_array = 0;
+    const Tensor result = run_generated(drawn.kernel, drawn.arguments(), functions[i], options);
+    const Tensor interpreted = interpret(drawn.kernel, drawn.arguments(), options);
+    const auto text = [&] {
+      return text_of(drawn) + "\n" + generated_function(drawn.kernel, drawn.dtype, "it");
+    };
+    for (const Key& key : keys_of(Box::below(result.shape))) {
+      const double a = element_at(result, key).value_or(result.fill);
+      const double b = element_at(interpreted, key).value_or(interpreted.fill);
+      ASSERT_TRUE(a == b || (a != a && b != b)) << "case " << i << ": " << a << " and " << b << "\n" << text();
+    }
+  }
+}
+
 /// A row for each first index, whose elements are no round numbers; the sum over rows of A_ij · x_i, or over columns.
 Case real_sums(int64_t rows, bool over_rows, LevelFormat format) {
   using enum LevelFormat;

@@ -37,7 +37,8 @@ struct Case {
 /// ones.
 class RandomKernels {
  public:
-  explicit RandomKernels(uint64_t seed) : random_(seed) {}
+  /// With `fractions`, elements of floats are no round numbers, so that sums show their order.
+  explicit RandomKernels(uint64_t seed, bool fractions = false) : random_(seed), fractions_(fractions) {}
 
   Case draw(DType dtype) {
     Case out{.dtype = dtype};
@@ -180,7 +181,8 @@ class RandomKernels {
     if (dtype == DType::kBool) return static_cast<double>(below(2));
     if (dtype == DType::kUInt8) return static_cast<double>(below(3));
     if (is_float(dtype) && below(24) == 0) return one_of(kInfinities);
-    return static_cast<double>(below(5) - 2);
+    const auto number = static_cast<double>(below(5) - 2);
+    return is_float(dtype) && fractions_ ? number / static_cast<double>(1 + below(40)) : number;
   }
 
   double draw_fill(DType dtype) {
@@ -326,6 +328,7 @@ class RandomKernels {
   static constexpr double kInfinities[] = {std::numeric_limits<double>::infinity(),
                                            -std::numeric_limits<double>::infinity()};
   std::mt19937_64 random_;
+  bool fractions_;
 };
 
 /// A kernel as one reads it in a failed test.
