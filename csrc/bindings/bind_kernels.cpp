@@ -7,6 +7,7 @@
 #include "bindings/python_kernel.h"
 #include "kernels/call/call.h"
 #include "kernels/dense/dense.h"
+#include "kernels/products/openblas.h"
 #include "kernels/reference/array.h"
 #include "kernels/reference/facts.h"
 #include "kernels/table/kernel.h"
@@ -294,6 +295,7 @@ Domain domain_named(const std::string& name) {
 }
 
 void bind_kernels(py::module_& module) {
+  module.def("set_openblas", &kernels::products::set_openblas, py::arg("path"));
   bind_values(module);
   bind_call_argument(module);
   bind_call(module);

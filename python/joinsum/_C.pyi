@@ -127,6 +127,10 @@ def fit_axes(
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
+def set_openblas(path: str) -> None:
+    """Says where the shared library of the package scipy_openblas32 is, which multiplies matrices on processors with
+    AVX2 that are not Intel's; empty where there is none."""
+
 class Kernel:
     """A kernel as plans name it; the kernels of its `epilogue` follow it, in order."""
 
@@ -939,6 +943,27 @@ class TorchAllocations:
 
 def system_allocations() -> int: ...
 def storage_addresses(arrays: Sequence[torch.Tensor]) -> list[int]: ...
+
+# --- bindings/bind_tensors.cpp ---
+
+def tensor_forms(tensors: list[Any]) -> bytes:
+    """Class, shape, dtype, device and whether a gradient is required of each tensor, as bytes that are equal for equal
+    ones."""
+
+def hooked(tensors: list[Any]) -> tuple[list[int], list[int]]:
+    """The positions of tensors with hooks on their gradient, and of those with hooks after its accumulation."""
+
+def read_state(
+    parameters: list[Any], groups: list[int], states: list[Any], moments: list[tuple[str, ...]]
+) -> tuple[list[tuple[Any, ...]], list[int], list[int]]:
+    """For each parameter its optimizer's tensors of the names in `moments`, None where there is none; how many updates
+    it has had; and the positions of those that lack a tensor. `states` are the states of all groups, and `groups` says
+    which of them a parameter's is."""
+
+def count_steps(parameters: list[Any], groups: list[int], states: list[Any]) -> list[int]:
+    """Adds one to the number of updates of each parameter; returns the positions of those that have no float32 counter
+    in the host's memory, which stay as they are."""
+
 def make_store(name: str) -> BlockStore: ...
 def store_names() -> list[str]: ...
 

@@ -31,6 +31,10 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
     )
 
 from joinsum import _C, nn
+from joinsum.base.libraries import openblas as _openblas
+
+_C.set_openblas(_openblas())
+
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
 from joinsum.algebra.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.algebra.key_functions import and_, lookup, not_, or_

@@ -6,6 +6,8 @@
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 
+#include "kernels/products/openblas.h"
+
 // Declared in ATen/native/mkldnn/Matmul.h, which torch does not install.
 namespace at::native {
 TORCH_API void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
@@ -25,10 +27,12 @@ bool is_plain(const at::Tensor& tensor) {
   return distinct && (tensor.dim() == 2 || tensor.size(0) == 1 || tensor.stride(0) > 0);
 }
 
-bool is_plain_float(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && (tensor.dim() == 2 || tensor.dim() == 3) &&
-         tensor.layout() == at::kStrided && is_plain(tensor);
+bool is_plain_array(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && (tensor.dim() == 2 || tensor.dim() == 3) &&
+         !tensor.is_conj() && !tensor.is_neg() && is_plain(tensor);
 }
+
+bool is_plain_float(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat && is_plain_array(tensor); }
 
 /// Whether the product is large enough for oneDNN, which takes some 10 us to begin, and wide enough.
 bool is_large(const at::Tensor& left, const at::Tensor& right) {
@@ -51,6 +55,11 @@ bool fit(const at::Tensor& left, const at::Tensor& right) {
 bool by_onednn(const at::Tensor& left, const at::Tensor& right) {
   return onednn_is_faster() && is_plain_float(left) && is_plain_float(right) && fit(left, right) &&
          is_large(left, right);
+}
+
+bool by_openblas(const at::Tensor& left, const at::Tensor& right) {
+  return openblas_is_faster() && left.scalar_type() == right.scalar_type() && is_plain_array(left) &&
+         is_plain_array(right) && fit(left, right) && fits_openblas(left, right);
 }
 
 /// Whether torch has no product of these matrices: of integers on a GPU.
@@ -86,12 +95,17 @@ bool onednn_is_faster() {
 
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
   const bool elements = by_elements(left);
-  if (!elements && !by_onednn(left, right)) return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
+  const bool openblas = !elements && by_openblas(left, right);
+  if (!elements && !openblas && !by_onednn(left, right)) {
+    return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
+  }
   std::vector<int64_t> extents = left.sizes().vec();
   extents.back() = right.size(-1);
   at::Tensor out = at::empty(extents, left.options());
   if (elements) {
     product_of_elements(out, left, right);
+  } else if (openblas) {
+    openblas_product(out, left, right, 0, 1);
   } else {
     at::native::mkldnn_matmul(left, right, out, 0.0F, 1.0F);
   }
@@ -103,6 +117,10 @@ void matrix_product_into(const at::Tensor& out, const at::Tensor& left, const at
   // oneDNN would leave `out` as it is if alpha were 0.
   if (by_onednn(left, right) && is_plain_float(out) && alpha.to<float>() != 0) {
     at::native::mkldnn_matmul(left, right, out, beta.to<float>(), alpha.to<float>());
+    return;
+  }
+  if (by_openblas(left, right) && is_plain_array(out) && out.scalar_type() == left.scalar_type()) {
+    openblas_product(out, left, right, beta.to<double>(), alpha.to<double>());
     return;
   }
   if (by_elements(left)) {

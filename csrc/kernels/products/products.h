@@ -4,9 +4,9 @@
 
 namespace joinsum::kernels::products {
 
-/// Products of matrices, or of batches of matrices with one leading axis, by the faster of torch's libraries: MKL, or
-/// oneDNN for float32 on processors with AVX-512 that are not Intel's, where MKL computes half as wide.
-/// `torch.backends.mkldnn.flags(enabled=False)` leaves MKL.
+/// Products of matrices, or of batches of matrices with one leading axis, by the fastest library. On Intel's processors
+/// that is torch's MKL. On others with AVX-512 it is oneDNN for float32, as MKL computes half as wide there, which
+/// `torch.backends.mkldnn.flags(enabled=False)` turns off; on others with AVX2 it is OpenBLAS.
 
 /// Whether oneDNN's large products in single precision are faster than MKL's here, and may be used.
 bool onednn_is_faster();

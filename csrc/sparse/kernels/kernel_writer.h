@@ -67,7 +67,7 @@ class KernelWriter {
   ResultWay way_;
   int64_t prefix_;
   bool counted_;
-  int64_t element_depth_;  ///< the first loop that is reduced before what it reduces to is added to an element
+  int64_t element_depth_;       ///< the first loop that is reduced before what it reduces to is added to an element
   bool reduces_alone_ = false;  ///< whether the last loop is, too, within others whose elements are visited once
   std::vector<BodyStep> steps_;
   std::vector<double> fills_;

@@ -82,9 +82,7 @@ TEST(Generate, ACompiledKernelAddsInTheOrderOfTheInterpretedOne) {
     if (i % 4 == 0) options.largest_array = 0;
     const Tensor result = run_generated(drawn.kernel, drawn.arguments(), functions[i], options);
     const Tensor interpreted = interpret(drawn.kernel, drawn.arguments(), options);
-    const auto text = [&] {
-      return text_of(drawn) + "\n" + generated_function(drawn.kernel, drawn.dtype, "it");
-    };
+    const auto text = [&] { return text_of(drawn) + "\n" + generated_function(drawn.kernel, drawn.dtype, "it"); };
     for (const Key& key : keys_of(Box::below(result.shape))) {
       const double a = element_at(result, key).value_or(result.fill);
       const double b = element_at(interpreted, key).value_or(interpreted.fill);
