@@ -528,6 +528,12 @@ ELSEWHERE = (
         "python/cli/test_main.py",
         "commands, each called through the group",
     ),
+    Row(
+        "csrc/bindings",
+        "bind_tensors",
+        "python/frontend/training/test_trained_parameters.py",
+        "what steps read of parameters",
+    ),
     Row("csrc/bindings", "bind_sparse", "python/sparse/test_pieces.py", "programs and their pieces, made in Python"),
     Row("csrc/bindings", "bind_sparse_tensor", "python/sparse/test_sparse_tensor.py", "tensors, made in Python"),
     Row(

@@ -30,6 +30,7 @@ void bind_optimizer(py::module_& module);
 void bind_runtime(py::module_& module);
 void bind_sparse_tensor(py::module_& module);
 void bind_sparse(py::module_& module);
+void bind_tensors(py::module_& module);
 
 /// A class that users see, as `joinsum.<name>`.
 template <class T, class Holder = std::unique_ptr<T>>

@@ -45,4 +45,5 @@ PYBIND11_MODULE(_C, module) {
   bind_runtime(module);
   bind_sparse_tensor(module);
   bind_sparse(module);
+  bind_tensors(module);
 }

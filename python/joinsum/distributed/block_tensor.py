@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from joinsum.base.dtypes import dtype_name, torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 
-__all__ = ["BlockTensor", "axis_factors", "forms_of", "is_distributed", "relations_of", "retyped"]
+__all__ = ["BlockTensor", "axis_factors", "is_distributed", "relations_of", "retyped"]
 
 Own = TypeVar("Own", bound="BlockTensor")
 
@@ -179,14 +179,6 @@ def relations_of(tensors: Sequence[Any]) -> list[StoredRelation] | None:
     if not all(isinstance(x, BlockTensor) for x in tensors):
         return None
     return list(map(_stored_of, tensors))
-
-
-_plain_form = attrgetter("shape", "dtype", "device")
-
-
-def forms_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:
-    """Shape, dtype and device of each tensor. Those of distributed ones are read without torch's dispatch."""
-    return [x.form if isinstance(x, BlockTensor) else _plain_form(x) for x in tensors]
 
 
 def is_distributed(x: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from joinsum import _C
 from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
@@ -20,7 +21,6 @@ from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.capture.captured_graph import SparseEntries
 from joinsum.capture.rewrite import SPARSE_GRADIENT
 from joinsum.cluster.context import context
-from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.balanced_plans import entry_sample
 from joinsum.frontend.tracing.errors import capturing
@@ -369,7 +369,7 @@ class TracedFunction:
     def _model_fakes(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """The fake tensors of the model's tensors, first in a call: at once if neither the tensors nor their metadata
         have changed since the last call."""
-        said = _said_of(tensors)
+        said = _C.tensor_forms(tensors)
         known = self._faked
         if known is None or said != known.said or not identical(tensors, known.tensors):
             fakes = [self._fake_of(x) for x in tensors]
@@ -443,12 +443,6 @@ class _Faked:
     fake: dict[int, torch.Tensor]
     actual: dict[int, Any]
     used: dict[int, tuple[torch.Tensor, Any, torch.Tensor]]
-
-
-def _said_of(tensors: list[torch.Tensor]) -> Any:
-    """The metadata of tensors and whether they require gradients."""
-    types, gradients = list(map(type, tensors)), [x.requires_grad for x in tensors]
-    return types, [getattr(x, "_is_param", False) for x in tensors], gradients, forms_of(tensors)
 
 
 def _is_slice(x: torch.Tensor) -> bool:

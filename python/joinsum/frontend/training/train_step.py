@@ -52,7 +52,6 @@ class TrainStep:
         self._sums: dict[int, Tensor | None] = {}
         self._done = 0  # batches since the last update
         self._numbers: dict[Any, Tensor] = {}
-        self._one: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         trained = {id(p) for group in optimizers.groups for p in group["params"]}
         self._modules = ModelAndLoss(model, loss_modules(options.loss_function, model, trained))
         self._names = tensor_names(self._modules)
@@ -293,30 +292,22 @@ class TrainStep:
 
     def _count(self, trained: Sequence[TrainedParameter], updated: Sequence[int]) -> None:
         """Adds this update to the numbers of steps in the optimizer's state."""
-        counters, groups, states = [], self._optimizers.groups, self._optimizers.states
-        for index in updated:
-            each = trained[index]
-            if not each.update.counts:
-                continue
-            cohort = self._cohorts[each.cohort]
-            stored = states[cohort.index][each.parameter]
-            if cohort.scalars:
-                new = each.update.scalars(groups[cohort.index], cohort.steps + 1, cohort.scalars)
-                stored |= {name: torch.tensor(x) for name, x in new.items()}
-            counter = stored.get("step")
-            if isinstance(counter, Tensor):
-                counters.append(counter)
+        groups, states = self._optimizers.groups, self._optimizers.states
+        counted = [index for index in updated if trained[index].update.counts]
+        cohorts = [self._cohorts[trained[index].cohort] for index in counted]
+        parameters = [trained[index].parameter for index in counted]
+        for p, cohort in zip(parameters, cohorts, strict=True) if any(each.scalars for each in self._cohorts) else ():
+            new = cohort.update.scalars(groups[cohort.index], cohort.steps + 1, cohort.scalars)
+            states[cohort.index][p] |= {name: torch.tensor(x) for name, x in new.items()}
+        others = []
+        for i in _C.count_steps(parameters, [each.index for each in cohorts], states):
+            stored = states[cohorts[i].index][parameters[i]]
+            if isinstance(stored.get("step"), Tensor):
+                others.append(stored["step"])
             else:
-                stored["step"] = torch.tensor(float(self._steps[index] + 1))
-        if counters:
-            torch._foreach_add_(counters, self._ones(counters))
-
-    def _ones(self, like: Sequence[Tensor]) -> list[Tensor]:
-        """A one for each tensor, of its dtype and device: torch adds tensors faster than a number."""
-        for x in like:
-            if (x.dtype, x.device) not in self._one:
-                self._one[x.dtype, x.device] = torch.ones((), dtype=x.dtype, device=x.device)
-        return [self._one[x.dtype, x.device] for x in like]
+                stored["step"] = torch.tensor(float(self._steps[counted[i]] + 1))
+        if others:
+            torch._foreach_add_(others, 1)
 
     # --- capture --------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.cluster.context import context
-from joinsum.distributed.block_tensor import forms_of
 from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.step_arguments import TrainedParameter
 from joinsum.frontend.training.update import Update, for_complex
@@ -65,15 +65,21 @@ class _Groups:
 
     all         the parameters of all groups
     said        what else was read: how many there are in each group, its traits, and properties of the parameters
-    trained     the parameters that require gradients, with their updates, traits and the names of their state
-    kinds       for each of these an index into `numbers`
+    trained     the parameters that require gradients, with their updates and traits
+    parameters  these alone
+    moments     for each of them the names of its state
+    kinds       for each of them an index into `numbers`
+    indices     for each of them the position of its group
     numbers     group, dtype and device of the numbers that updates read, and the update
     """
 
     all: Sequence[Tensor]
     said: Any
-    trained: list[tuple[Tensor, Update, dict[str, bool], tuple[str, ...]]]
+    trained: list[tuple[Tensor, Update, dict[str, bool]]]
+    parameters: list[Tensor]
+    moments: list[tuple[str, ...]]
     kinds: list[int]
+    indices: list[int]
     numbers: list[tuple[int, torch.dtype, torch.device, Update]]
 
 
@@ -87,7 +93,7 @@ class TrainedParameters:
         self._optimizers = optimizers
         self._names = names
         # Of the last step; of the state only dtypes and shapes, as no reference to it may remain.
-        self._groups = _Groups((), None, [], [], [])
+        self._groups = _Groups((), None, [], [], [], [], [], [])
         self._trained: list[TrainedParameter] = []
         self._forms: Any = None
         self._complex: dict[Update, Update | None] = {}  # updates of complex parameters, by those of real ones
@@ -101,41 +107,40 @@ class TrainedParameters:
         numbered: dict[tuple[int, int, tuple[tuple[str, float], ...]], int] = {}
         kinds = zip(groups.kinds, steps, scalars, strict=True)
         cohorts = [numbered.setdefault(each, len(numbered)) for each in kinds]
-        forms = cohorts, forms_of(chain.from_iterable(state))
+        forms = cohorts, _C.tensor_forms(list(chain.from_iterable(state)))
         if groups is not self._groups or forms != self._forms:
-            pairs = zip(groups.trained, cohorts, strict=True)
-            self._trained = [TrainedParameter(*each, cohort) for each, cohort in pairs]
+            parts = zip(groups.trained, groups.moments, cohorts, strict=True)
+            self._trained = [TrainedParameter(*each, moments, cohort) for each, moments, cohort in parts]
             self._groups, self._forms = groups, forms
         found = []
         for kind, done, others in numbered:
             index, dtype, device, update = groups.numbers[kind]
             found.append(Cohort(index, update, done, dict(others), dtype, device))
-        return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
+        return OptimizerState(self._trained, self._hooks_of(groups), state, steps, found)
 
     def _read_groups(self, updates: Sequence[Update]) -> _Groups:
         """The groups; the same object as before if nothing has changed."""
         groups, known = self._optimizers.groups, self._groups
         traits = [dict(update.traits(group)) for update, group in zip(updates, groups, strict=True)]
         parameters = list(chain.from_iterable([group["params"] for group in groups]))
-        counts, gradients = [len(group["params"]) for group in groups], [p.requires_grad for p in parameters]
-        said = traits, counts, gradients, forms_of(parameters)
+        said = traits, [len(group["params"]) for group in groups], _C.tensor_forms(parameters)
         if said != known.said or not identical(parameters, known.all):
             known = self._new_groups(parameters, updates, said)
-        for p, *_ in known.trained:
-            if p._post_accumulate_grad_hooks:
-                self._refuse_hooks(p)
         return known
 
     def _new_groups(self, parameters: Sequence[Tensor], updates: Sequence[Update], said: Any) -> _Groups:
         traits, counts, *_ = said
-        found = _Groups(parameters, said, [], [], [])
+        found = _Groups(parameters, said, [], [], [], [], [], [])
         indices = chain.from_iterable([index] * count for index, count in enumerate(counts))
         numbers: dict[tuple[int, torch.dtype, torch.device, Update], int] = {}
         for index, p in zip(indices, parameters, strict=True):
             if p.requires_grad:
                 wide = torch.float64 if p.dtype in (torch.float64, torch.complex128) else torch.float32
                 update = self._complex_update(updates[index], p) if p.is_complex() else updates[index]
-                found.trained.append((p, update, traits[index], update.moments(traits[index], p.shape)))
+                found.trained.append((p, update, traits[index]))
+                found.parameters.append(p)
+                found.moments.append(update.moments(traits[index], p.shape))
+                found.indices.append(index)
                 found.kinds.append(numbers.setdefault((index, wide, _device_of(p), update), len(numbers)))
         if not found.trained:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
@@ -166,27 +171,29 @@ class TrainedParameters:
 
     def _read_state(
         self, groups: _Groups, updates: Sequence[Update]
-    ) -> tuple[list[tuple[Tensor, ...]], list[int], list[tuple[tuple[str, float], ...]]]:
+    ) -> tuple[list[tuple[Any, ...]], list[int], list[tuple[tuple[str, float], ...]]]:
         """For each trained parameter, the optimizer's tensors, the number of steps so far, and its other numbers."""
         known, options = self._optimizers.states, self._optimizers.groups
+        state, steps, lacking = _C.read_state(groups.parameters, groups.indices, known, groups.moments)
+        for i in lacking:
+            (p, update, _), index = groups.trained[i], groups.indices[i]
+            named = zip(groups.moments[i], state[i], strict=True)
+            state[i] = tuple(_first_value(update, name, p, options[index]) if x is None else x for name, x in named)
         pairs = zip(updates, options, strict=True)
         firsts = [tuple(update.scalars(group, 0, _NOTHING).items()) for update, group in pairs]
-        state, steps, scalars = [], [], []
-        for (p, update, _, moments), kind in zip(groups.trained, groups.kinds, strict=True):
-            index = groups.numbers[kind][0]
-            entries = known[index].get(p, _NOTHING)
-            values = tuple(map(entries.get, moments))
-            if "step" in entries:
-                steps.append(int(entries["step"]))
-            else:
-                steps.append(int(any(isinstance(value, Tensor) for value in values)))
-            first = firsts[index]
-            scalars.append(tuple([(name, float(entries.get(name, x))) for name, x in first]) if first else first)
-            if _lacks(values):
-                named = zip(moments, values, strict=True)
-                values = tuple(_first_value(update, name, p, options[index]) if x is None else x for name, x in named)
-            state.append(values)
+        scalars = [firsts[index] for index in groups.indices]
+        for i, first in enumerate(scalars) if any(firsts) else ():
+            entries = known[groups.indices[i]].get(groups.parameters[i], _NOTHING)
+            scalars[i] = tuple([(name, float(entries.get(name, x))) for name, x in first])
         return state, steps, scalars
+
+    def _hooks_of(self, groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:
+        """The hooks of each trained parameter's gradient; empty if there are none. Raises PlanError for hooks after its
+        accumulation."""
+        before, after = _C.hooked(groups.parameters)
+        if after:
+            self._refuse_hooks(groups.parameters[after[0]])
+        return [list((p._backward_hooks or {}).values()) for p in groups.parameters] if before else []
 
 
 def _first_value(update: Update, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
@@ -196,22 +203,9 @@ def _first_value(update: Update, name: str, p: Tensor, options: Mapping[str, Any
     return torch.full((), value, dtype=p.dtype, device=_device_of(p)).expand(update.shape(name, p.shape))
 
 
-def _hooks_of(groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:
-    """The hooks of each trained parameter's gradient; empty if there are none."""
-    found = [list((p._backward_hooks or {}).values()) for p, *_ in groups.trained]
-    return found if any(found) else []
-
-
 def _device_of(p: Tensor) -> torch.device:
     """Where a parameter is, or will be if it has no memory yet."""
     return context().device if p.is_meta else p.device
 
 
 _NOTHING: Mapping[str, Any] = {}
-
-
-def _lacks(values: Sequence[Any]) -> bool:
-    for value in values:  # noqa: SIM110 - a generator takes longer than the few values
-        if value is None:
-            return True
-    return False

@@ -8,6 +8,7 @@ from typing import Any
 import joinsum
 import pytest
 import torch
+from joinsum import _C
 from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.trained_parameters import TrainedParameters
 from torch import Tensor, nn
@@ -114,3 +115,58 @@ def test_hooks_on_gradients_are_read() -> None:
     assert parameters.read().hooks == [[double], *([] for _ in others)]
     hook.remove()
     assert parameters.read().hooks == []
+
+
+def test_forms_of_tensors_are_equal_where_class_shape_dtype_and_gradients_are() -> None:
+    x = torch.ones(2, 3)
+    same = _C.tensor_forms([x, nn.Parameter(torch.zeros(4))])
+    assert same == _C.tensor_forms([torch.zeros(2, 3), nn.Parameter(torch.ones(4))])
+    others = [torch.ones(3, 2), torch.ones(6), x.double(), x.clone().requires_grad_(), nn.Parameter(x)]
+    assert len({_C.tensor_forms([each]) for each in [x, *others]}) == 6
+    assert _C.tensor_forms([x]) != _C.tensor_forms([x, x])
+    with pytest.raises(TypeError, match="another object"):
+        _C.tensor_forms([1.0])
+
+
+def test_hooks_are_found() -> None:
+    plain, before, after, removed = (nn.Parameter(torch.ones(2)) for _ in range(4))
+    before.register_hook(lambda g: g)
+    after.register_post_accumulate_grad_hook(lambda p: None)
+    removed.register_hook(lambda g: g).remove()
+    assert _C.hooked([plain, before, after, removed]) == ([1], [2])
+
+
+def test_state_is_read_as_it_is_stored() -> None:
+    p, q, r, s = (nn.Parameter(torch.ones(2)) for _ in range(4))
+    x, y = torch.ones(2), torch.zeros(2)
+    first: dict[Any, Any] = {
+        p: {"step": torch.tensor(3.0), "a": x, "b": y},
+        q: {"step": 5, "a": x, "b": None},
+        r: {"a": y},
+    }
+    second: dict[Any, Any] = {s: {"step": torch.tensor(2, dtype=torch.int64)}}
+    names = [("a", "b"), ("a", "b"), ("a",), ("b",)]
+    values, steps, lacking = _C.read_state([p, q, r, s], [0, 0, 1, 2], [first, first, second], names)
+    assert steps == [3, 5, 1, 2]
+    assert lacking == [1, 3]
+    assert values[0][0] is x
+    assert values[0][1] is y
+    assert values[1][1] is None
+    assert values[2][0] is y
+    assert values[3] == (None,)
+    assert _C.read_state([p, s], [1, 1], [first, second], [(), ()])[1] == [0, 2]
+    with pytest.raises(TypeError, match="state is a dictionary"):
+        _C.read_state([p], [0], [[1]], [()])
+
+
+def test_steps_are_counted_in_place() -> None:
+    p, q, r = (nn.Parameter(torch.ones(2)) for _ in range(3))
+    own = torch.tensor(3.0)
+    state: dict[Any, Any] = {p: {"step": own}, q: {"step": 4}, r: {"step": torch.tensor(1.0, dtype=torch.float64)}}
+    version = own._version
+    assert _C.count_steps([p, q, r], [0, 0, 0], [state]) == [1, 2]
+    assert state[p]["step"] is own
+    assert own.item() == 4.0
+    assert own._version > version
+    assert state[q]["step"] == 4
+    assert state[r]["step"].item() == 1.0
