@@ -99,7 +99,7 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/pairs",
-        "cpu panels parallel planes",
+        "cpu panels planes",
         "cpp/kernels/pairs/pairs_test.cpp",
         "steps of one contraction, by kinds of elements",
     ),

@@ -31,10 +31,6 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
     )
 
 from joinsum import _C, nn
-from joinsum.base.libraries import openblas as _openblas
-
-_C.set_openblas(_openblas())
-
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
 from joinsum.algebra.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.algebra.key_functions import and_, lookup, not_, or_
@@ -51,6 +47,7 @@ from joinsum.base.errors import (
     PlanError,
     TransportError,
 )
+from joinsum.base.libraries import openblas as _openblas
 from joinsum.base.version import JOINSUM_VERSION as _VERSION
 from joinsum.cluster.calibrate import calibrate
 from joinsum.cluster.calibration import RejectedCalibration
@@ -68,6 +65,8 @@ from joinsum.graphs.graph import Graph, GraphValue
 from joinsum.planner.cost import NodeCost, PlanCost, cost
 from joinsum.planner.graph_report import GraphPlan, VertexPlan
 from joinsum.planner.optimize import Optimized, optimize
+
+_C.set_openblas(_openblas())
 
 if _TYPE_CHECKING:
     from joinsum import sparse

@@ -44,6 +44,7 @@ CPP = (
     Floor("sparse/logical"),
     Floor("sparse/physical"),
     Floor("sparse"),
+    Floor("kernels/threads", _TORCH),
     Floor("kernels/products", _TORCH),
     Floor("kernels/pairs", _DEVICE),
     Floor("kernels/dense", _DEVICE),

@@ -6,7 +6,7 @@
 #include <ATen/ScalarOps.h>
 
 #include "kernels/dense/loops.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/table/expression_kernel.h"
 
 #if defined(__SSE2__)
@@ -24,7 +24,7 @@
 
 namespace joinsum::kernels::dense {
 
-using pairs::for_each_range;
+using threads::for_each_range;
 using table::is_expression;
 using table::Kernel;
 using table::Scalars;
@@ -260,7 +260,7 @@ bool run_in_rows(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor& 
   if (!out.is_cpu() || !out.is_contiguous() || out.dim() < 2 || out.numel() == 0) return false;
   const int64_t rows = out.size(0);
   const int64_t each = std::max<int64_t>(1, kPiece / (out.numel() / rows));
-  for_each_range(ceil_div(rows, each), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(ceil_div(rows, each), [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     for (int64_t start = begin * each; start < std::min(end * each, rows); start += each) {
       const int64_t length = std::min(each, rows - start);
@@ -291,7 +291,7 @@ void run_in_pieces(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor
     return;
   }
   const int64_t count = result.numel();
-  for_each_range(ceil_div(count, kPiece), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(ceil_div(count, kPiece), [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const at::Tensor scratch = at::empty({std::min(kPiece, count)}, result.options());
     for (int64_t start = begin * kPiece; start < std::min(end * kPiece, count); start += kPiece) {

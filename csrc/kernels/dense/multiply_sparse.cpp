@@ -11,7 +11,7 @@
 #include "kernels/dense/letters.h"
 #include "kernels/dense/loops.h"
 #include "kernels/dense/sparse_rows.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 namespace joinsum::kernels::dense {
 
@@ -74,12 +74,12 @@ void add_on_threads(const SparseRows& rows) {
   const auto* to = rows.to.const_data_ptr<int64_t>();
   if (threads > 1 && to[0] != to[entries - 1] && std::is_sorted(to, to + entries)) {
     const std::vector<int64_t> ends = bounds(to, entries, threads);
-    pairs::for_each_range(
+    threads::for_each_range(
         threads, [&](int64_t begin, int64_t end) { add_stretches<T>(rows, ends[begin], ends[end], 0, width); });
     return;
   }
   const int64_t stretches = (width + kColumns - 1) / kColumns;
-  pairs::for_each_range(stretches, (stretches + threads - 1) / threads, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(stretches, (stretches + threads - 1) / threads, [&](int64_t begin, int64_t end) {
     add_stretches<T>(rows, 0, entries, begin * kColumns, std::min(end * kColumns, width));
   });
 }

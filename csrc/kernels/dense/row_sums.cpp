@@ -6,7 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "kernels/pairs/pairs.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 namespace joinsum::kernels::dense {
 namespace {
@@ -68,7 +68,7 @@ void add_rows(const T* x, std::span<const int64_t> rows, int64_t count, T* total
 template <class T>
 void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t> starts, int64_t width, T* out) {
   const int64_t chunks = ceil_div(width, kMostElements);
-  pairs::for_each_range(static_cast<int64_t>(starts.size()) * chunks, 1, [&](int64_t first, int64_t last) {
+  threads::for_each_range(static_cast<int64_t>(starts.size()) * chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i % chunks * kMostElements;
       const int64_t count = std::min(width - begin, kMostElements);
@@ -88,7 +88,7 @@ void sum_arrays(const std::vector<at::Tensor>& arrays, const at::Tensor& into) {
   std::vector<const T*> from;
   for (const at::Tensor& array : arrays) from.push_back(array.const_data_ptr<T>());
   T* const to = into.mutable_data_ptr<T>();
-  pairs::for_each_range(into.numel(), at::internal::GRAIN_SIZE, [&](int64_t first, int64_t last) {
+  threads::for_each_range(into.numel(), at::internal::GRAIN_SIZE, [&](int64_t first, int64_t last) {
     T total[kMostElements];
     for (int64_t begin = first; begin < last; begin += kMostElements) {
       const int64_t count = std::min(last - begin, kMostElements);

@@ -7,7 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "kernels/pairs/pairs.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/semiring/pair_tiles.h"
 
 /// What the sources that run a PairProblem on the CPU share: how operands are packed, and how the work is divided.
@@ -89,7 +89,7 @@ Part part_of(const PairProblem& problem, const Cut& cut, int64_t index);
 template <class Worker>
 void run_by(const PairProblem& problem) {
   const Cut cut = cut_of(problem);
-  for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     Worker worker(problem);
     for (int64_t index = begin; index < end; ++index) worker.run(part_of(problem, cut, index));

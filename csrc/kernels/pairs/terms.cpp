@@ -233,7 +233,7 @@ void run(const TermProblem& problem, const Axes& axes, const TermTiles& tiles, c
       problem.join, {},      {},     axes.batch.merged, axes.rows.merged, axes.columns.merged, axes.inner.merged,
       nullptr,      nullptr, nullptr};
   const Cut cut = cut_of(pairs);
-  for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     Worker<T> worker(problem, axes, tiles, out, positions);
     for (int64_t index = begin; index < end; ++index) worker.run(part_of(pairs, cut, index));

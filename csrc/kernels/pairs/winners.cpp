@@ -245,7 +245,7 @@ std::optional<Winners> search(const WinnerProblem& problem, const Arrays& arrays
                           nullptr};
   Searcher<T> work(problem, tiles, arrays);
   const Cut cut = cut_of(pairs);
-  for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) work.run(part_of(pairs, cut, index));
   });
   if (work.gives_up()) return std::nullopt;
@@ -270,7 +270,7 @@ void with_places(const Winners& found, const Lettered& out, Use use) {
   }
   const auto* places = found.places.array.const_data_ptr<int32_t>();
   T* elements = view.mutable_data_ptr<T>();
-  for_each_range(rows.count(), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(rows.count(), [&](int64_t begin, int64_t end) {
     const Dims offsets = rows.offsets(rows.out, begin, end - begin);
     for (int64_t r = begin; r < end; ++r) {
       T* row = elements + offsets[static_cast<size_t>(r - begin)];
@@ -312,7 +312,7 @@ class Scatter {
 
   template <Join join>
   void run() const {
-    for_each_range(ceil_div(rows_.extents_count(), kRowsAtATime), [&](int64_t begin, int64_t end) {
+    threads::for_each_range(ceil_div(rows_.extents_count(), kRowsAtATime), [&](int64_t begin, int64_t end) {
       std::vector<double> sums(static_cast<size_t>(kRowsAtATime * columns_.extents_count()));
       for (int64_t block = begin; block < end; ++block) {
         add<join>(block * kRowsAtATime, std::min(kRowsAtATime, rows_.extents_count() - block * kRowsAtATime), sums);

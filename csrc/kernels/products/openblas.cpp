@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 namespace joinsum::kernels::products {
 namespace {
@@ -129,7 +129,7 @@ void openblas_product(const at::Tensor& out, const at::Tensor& left, const at::T
   const int64_t wanted = std::clamp<int64_t>((threads + batches - 1) / batches, 1, std::max<int64_t>(of_batch, 1));
   const int64_t chunk = ((extent + wanted - 1) / wanted + kMultiple - 1) / kMultiple * kMultiple;
   const int64_t parts = (extent + chunk - 1) / chunk;
-  pairs::for_each_range(batches * parts, [&](int64_t first, int64_t last) {
+  threads::for_each_range(batches * parts, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto of = [&](const at::Tensor& x) { return x.dim() == 3 ? x.select(0, i / parts) : x; };
       const int64_t begin = i % parts * chunk;

@@ -119,7 +119,11 @@ void matrix_product_into(const at::Tensor& out, const at::Tensor& left, const at
     at::native::mkldnn_matmul(left, right, out, beta.to<float>(), alpha.to<float>());
     return;
   }
-  if (by_openblas(left, right) && is_plain_array(out) && out.scalar_type() == left.scalar_type()) {
+  const auto fits_out = [&] {
+    return is_plain_array(out) && out.scalar_type() == left.scalar_type() && out.dim() == left.dim() &&
+           out.size(0) == left.size(0) && out.size(-2) == left.size(-2) && out.size(-1) == right.size(-1);
+  };
+  if (by_openblas(left, right) && fits_out()) {
     openblas_product(out, left, right, beta.to<double>(), alpha.to<double>());
     return;
   }

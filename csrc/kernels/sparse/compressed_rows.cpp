@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/reused_memory.h"
 #include "kernels/dense/dense.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/rows/entries.h"
 #include "kernels/sparse/arrays.h"
 
@@ -100,7 +100,7 @@ void for_ranges(const int64_t* before, int64_t rows, int64_t work_of_entry, cons
   const int64_t threads = threads_for(before[rows] * work_of_entry);
   if (threads == 1) return run(0, rows);
   const std::vector<int64_t> ends = ends_of(before, rows, threads * kRangesOfThread, together);
-  pairs::for_each_range(threads * kRangesOfThread, 1, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(threads * kRangesOfThread, 1, [&](int64_t begin, int64_t end) {
     for (int64_t range = begin; range < end; ++range) run(ends[range], ends[range + 1]);
   });
 }
@@ -317,7 +317,7 @@ Tensor matrix_of(int64_t width, std::vector<int64_t> offsets, const at::Tensor& 
 template <class Run>
 void on_threads(int64_t threads, int64_t ranges, const Run& run) {
   if (threads == 1) return run(0, ranges);
-  pairs::for_each_range(ranges, (ranges + threads - 1) / threads, run);
+  threads::for_each_range(ranges, (ranges + threads - 1) / threads, run);
 }
 
 /// Entries of whole rows, in order.
@@ -660,7 +660,7 @@ at::Tensor CompressedRows::transposed_times(const at::Tensor& dense) const {
     auto* to = static_cast<T*>(out.mutable_data_ptr());
     // Threads have columns of X each, so that no two write one element.
     const int64_t grain = std::max<int64_t>(8, ceil_div(width, threads_for(a.offsets[rows_] * work_of(width))));
-    pairs::for_each_range(width, grain, [&](int64_t first, int64_t last) {
+    threads::for_each_range(width, grain, [&](int64_t first, int64_t last) {
       for (int64_t r = 0; r < rows_; ++r) {
         const T* __restrict row = from + r * width;
         if (width == 1) {

@@ -9,7 +9,7 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/axis_shard.h"
 #include "kernels/torch_call/lookups.h"
 #include "kernels/torch_call/processor_rows.h"
@@ -84,7 +84,7 @@ at::Tensor& class_lse_out(const at::Tensor& input, at::Tensor& out) {
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "class_lse", [&] {
     const scalar_t* from = scores.const_data_ptr<scalar_t>();
     double* to = out.mutable_data_ptr<double>();
-    pairs::for_each_range(input.size(0), rows_per_thread(classes), [&](int64_t begin, int64_t end) {
+    threads::for_each_range(input.size(0), rows_per_thread(classes), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) to[row] = log_of_sum(from + row * classes, classes);
     });
   });
@@ -164,7 +164,7 @@ at::Tensor& gradient_into(const at::Tensor& input, const at::Tensor& target, con
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "cross_entropy_grad", [&] {
     const scalar_t* from = scores.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
-    pairs::for_each_range(input.size(0), rows_per_thread(classes), [&](int64_t begin, int64_t end) {
+    threads::for_each_range(input.size(0), rows_per_thread(classes), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
         gradient_of_row(slopes, row, from + row * classes, classes, to + row * classes);
     });

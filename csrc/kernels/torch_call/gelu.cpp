@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
@@ -25,7 +25,7 @@ at::Tensor& gelu_out(const at::Tensor& self, c10::string_view approximate, at::T
     return at::gelu_out(out, self, approximate);
   const float* const x = self.const_data_ptr<float>();
   float* const to = out.mutable_data_ptr<float>();
-  pairs::for_each_range(self.numel(), kElementsOfThread,
+  threads::for_each_range(self.numel(), kElementsOfThread,
                         [&](int64_t begin, int64_t end) { loops.gelu(x + begin, end - begin, to + begin); });
   return out;
 }
@@ -38,7 +38,7 @@ at::Tensor& gelu_backward_out(const at::Tensor& grad, const at::Tensor& self, c1
   const float* const above = grad.const_data_ptr<float>();
   const float* const x = self.const_data_ptr<float>();
   float* const to = out.mutable_data_ptr<float>();
-  pairs::for_each_range(self.numel(), kElementsOfThread, [&](int64_t begin, int64_t end) {
+  threads::for_each_range(self.numel(), kElementsOfThread, [&](int64_t begin, int64_t end) {
     loops.gelu_slopes(above + begin, x + begin, end - begin, to + begin);
   });
   return out;

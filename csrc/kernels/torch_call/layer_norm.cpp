@@ -9,7 +9,7 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/normed_rows.h"
 #include "kernels/torch_call/processor_rows.h"
 
@@ -22,7 +22,7 @@ template <class T>
 void norm_rows(const Rows& all, const T* x, const T* weight, const T* bias, double eps, T* out, T* mean, T* rstd) {
   const rows::RowLoops<T>& loops = row_loops<T>();
   const T count = static_cast<T>(all.length);
-  pairs::for_each_range(all.count, rows_per_thread(all.length), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(all.count, rows_per_thread(all.length), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = x + row * all.length;
       mean[row] = loops.sum(from, all.length) / count;
@@ -73,7 +73,7 @@ template <class T>
 void input_gradient(const Rows& all, const Backward& given, const T* weight, T* out) {
   const rows::RowLoops<T>& loops = row_loops<T>();
   const T count = static_cast<T>(all.length);
-  pairs::for_each_range(all.count, rows_per_thread(all.length), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(all.count, rows_per_thread(all.length), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * all.length;
       const T* grad = data_of<T>(given.grad) + at;

@@ -9,7 +9,7 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/axis_shard.h"
 #include "kernels/torch_call/processor_rows.h"
 
@@ -76,7 +76,7 @@ at::Tensor& embedding_shard_out(const at::Tensor& table, const at::Tensor& index
   const int64_t bytes = source.size(1) * static_cast<int64_t>(source.element_size());
   const auto* from = static_cast<const char*>(source.const_data_ptr());
   auto* to = static_cast<char*>(out.mutable_data_ptr());
-  pairs::for_each_range(wanted.numel(), rows_per_thread(source.size(1)), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(wanted.numel(), rows_per_thread(source.size(1)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = shard.find(rows[i]);
       if (row < 0) {
@@ -113,7 +113,7 @@ at::Tensor& embedding_backward_shard_out(const at::Tensor& grad, const at::Tenso
     const scalar_t* from = source.const_data_ptr<scalar_t>();
     scalar_t* result = out.mutable_data_ptr<scalar_t>();
     // Each thread has some rows of the table, so that sums are in the order of the batch.
-    pairs::for_each_range(out.size(0), rows_per_thread(width), [&](int64_t begin, int64_t end) {
+    threads::for_each_range(out.size(0), rows_per_thread(width), [&](int64_t begin, int64_t end) {
       std::fill(result + begin * width, result + end * width, scalar_t(0));
       for (size_t i = 0; i < to.size(); ++i) {
         if (to[i] < begin || to[i] >= end) continue;

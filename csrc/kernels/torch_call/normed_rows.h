@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
@@ -50,7 +50,7 @@ template <class Visit>
 void for_columns(const Rows& all, Visit visit) {
   constexpr int64_t kColumns = 64;  // a thread's, at least
   const int64_t parts = (all.length + kColumns - 1) / kColumns;
-  pairs::for_each_range(parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)),
+  threads::for_each_range(parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)),
                         [&](int64_t b, int64_t e) { visit(b * kColumns, std::min(e * kColumns, all.length)); });
 }
 

@@ -12,7 +12,7 @@
 #include <torch/library.h>
 
 #include "base/check.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 /// Random operators on the processor. Their numbers depend on the seed and the global index of an element only: they
 /// are equal for every plan and number of sites. Each element's counter goes through the finalizer of SplitMix64 twice,
@@ -106,7 +106,7 @@ class Bits {
   /// Calls `take(at, bits, count)` for short runs of elements, on several threads.
   template <class Take>
   void draw(const Take& take) const {
-    pairs::for_each_range(part_.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    threads::for_each_range(part_.elements(), kGrain, [&](int64_t begin, int64_t end) {
       std::array<uint64_t, kBuffer> buffer;
       part_.runs(begin, end, [&](int64_t at, uint64_t number, int64_t count) {
         for (int64_t done = 0; done < count; done += kBuffer) {

@@ -50,7 +50,7 @@ struct Piece {
 template <class Visit>
 void for_each_piece(const Rows& all, Visit visit) {
   const int64_t pieces = (all.length + kPiece - 1) / kPiece;
-  pairs::for_each_range(all.count * pieces, rows_per_thread(std::min(all.length, kPiece)), [&](int64_t b, int64_t e) {
+  threads::for_each_range(all.count * pieces, rows_per_thread(std::min(all.length, kPiece)), [&](int64_t b, int64_t e) {
     for (int64_t i = b; i < e; ++i) {
       const int64_t row = i / pieces;
       const int64_t begin = i % pieces * kPiece;
@@ -73,7 +73,7 @@ void sum_rows(const Rows& all, int64_t outputs, OfPiece of_piece, Store store) {
     partial[static_cast<size_t>(piece.row * pieces + piece.begin / kPiece)] = of_piece(piece);
   });
   const int64_t terms = outputs == 0 ? 0 : all.count / outputs * pieces;
-  pairs::for_each_range(outputs, rows_per_thread(terms), [&](int64_t begin, int64_t end) {
+  threads::for_each_range(outputs, rows_per_thread(terms), [&](int64_t begin, int64_t end) {
     for (int64_t output = begin; output < end; ++output) {
       Sums<n> total{};
       for (int64_t row = output; row < all.count; row += outputs) {

@@ -9,7 +9,7 @@
 #include <torch/library.h>
 
 #include "kernels/dense/sparse_rows.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/axis_shard.h"
 
 namespace joinsum::kernels::torch_call {
@@ -112,7 +112,7 @@ at::Tensor sparse_mm_values_shard(const at::Tensor& rows, const at::Tensor& colu
       const auto* y = right.const_data_ptr<scalar_t>();
       auto* out = dots.mutable_data_ptr<scalar_t>();
       constexpr int64_t kOfAThread = 32768;
-      pairs::for_each_range(dots.numel(), kOfAThread / std::max<int64_t>(width, 1) + 1,
+      threads::for_each_range(dots.numel(), kOfAThread / std::max<int64_t>(width, 1) + 1,
                             [&](int64_t begin, int64_t end) {
                               for (int64_t e = begin; e < end; ++e) {
                                 scalar_t sum(0);

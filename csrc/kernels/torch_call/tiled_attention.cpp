@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/dims.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/products/products.h"
 #include "kernels/torch_call/processor_rows.h"
 
@@ -177,7 +177,7 @@ class Forward {
     const std::vector<Range> tiles = ranges(query_.size(2), division_.queries);
     const auto count = static_cast<int64_t>(tiles.size());
     const int64_t groups = query_.size(0) * division_.groups_of_heads(query_);
-    pairs::for_each_range(groups * count, [&](int64_t begin, int64_t end) {
+    threads::for_each_range(groups * count, [&](int64_t begin, int64_t end) {
       const at::AutoDispatchBelowADInplaceOrView without_autograd;
       for (int64_t i = begin; i < end; ++i) {
         attend(Heads(division_, query_, i / count), tiles[static_cast<size_t>(i % count)]);
@@ -257,7 +257,7 @@ class Backward {
     if (groups < at::get_num_threads()) {
       differentiate(0, groups);
     } else {
-      pairs::for_each_range(groups, [&](int64_t begin, int64_t end) { differentiate(begin, end); });
+      threads::for_each_range(groups, [&](int64_t begin, int64_t end) { differentiate(begin, end); });
     }
     return {to_query_, for_own_heads(to_key_, heads_of_keys), for_own_heads(to_value_, heads_of_keys)};
   }

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 #include "sparse/tensor/order.h"
 
 namespace joinsum::kernels::torch_call {
@@ -38,7 +38,7 @@ class TouchedRows {
   template <class Visit>
   void for_each(int64_t width, const Visit& visit) const {
     constexpr int64_t kOfAThread = 8192;
-    pairs::for_each_range(count(), kOfAThread / std::max<int64_t>(width, 1) + 1, [&](int64_t begin, int64_t end) {
+    threads::for_each_range(count(), kOfAThread / std::max<int64_t>(width, 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t place = begin; place < end; ++place) visit(place);
     });
   }

@@ -28,7 +28,8 @@ __all__ = ["SPARSE_GRADIENT", "rewrite"]
 
 register_sparse_calls()
 
-# In the metadata of a placeholder of a Dynamo graph: it is a table whose gradient torch makes sparse.
+# In the metadata of a placeholder of a Dynamo graph that is a table: whether torch makes the gradients of all of its
+# lookups sparse.
 SPARSE_GRADIENT = "joinsum.sparse_gradient"
 
 # --- the graph --------------------------------------------------------------------------------------------------------
@@ -55,8 +56,13 @@ def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
     """
     kinds = _ALWAYS | _CONTRACTIONS if contractions else _ALWAYS
     count = depth = 0
+    for each in gm.modules():
+        if isinstance(each, fx.GraphModule) and each is not gm and any(map(_make_dense, each.graph.nodes)):
+            each.recompile()
     for node in list(gm.graph.nodes):
         depth += _nesting(node)
+        if depth > 0:
+            _make_dense(node)
         if node.target is torch.autograd.grad:
             node.target, count = numbered_gradients, count + 1
         if depth > 0:
@@ -263,12 +269,34 @@ def _rms_norm(call: _Call) -> fx.Node | None:
     return call.graph.call_function(operator.getitem, (norm, 0))
 
 
+def _mark(table: Any, sparse: object) -> None:
+    """Notes a lookup in a table."""
+    if isinstance(table, fx.Node):
+        table.meta[SPARSE_GRADIENT] = bool(sparse) and table.meta.get(SPARSE_GRADIENT, True)
+
+
+def _make_dense(node: fx.Node) -> bool:
+    """Makes the gradient of a lookup dense where it would be sparse; returns whether it would."""
+    names = {torch.nn.functional.embedding: _OF_EMBEDDING, torch.nn.functional.embedding_bag: _OF_BAGS}.get(
+        node.target  # type: ignore[arg-type]
+    )
+    place = -1 if names is None else names.index("sparse")
+    if place < 0 or not (node.args[place] if len(node.args) > place else node.kwargs.get("sparse", False)):
+        return False
+    if len(node.args) > place:
+        node.args = (*node.args[:place], False, *node.args[place + 1 :])
+    else:
+        node.kwargs = {**node.kwargs, "sparse": False}
+    return True
+
+
 def _embedding(call: _Call) -> fx.Node | None:
     """A lookup whose gradient would be sparse."""
     given = dict(zip(_OF_EMBEDDING, call.arguments(*_OF_EMBEDDING), strict=True))
-    if not given.pop("sparse"):
+    sparse = given.pop("sparse")
+    _mark(given["weight"], sparse)
+    if not sparse:
         return None
-    given["weight"].meta[SPARSE_GRADIENT] = True
     options = {name: value for name, value in given.items() if value is not None}
     return call.graph.call_function(torch.nn.functional.embedding, (), options)
 
@@ -290,9 +318,8 @@ def _embedding_bag(call: _Call) -> fx.Node | None:
         for name, value in given.items()
         if value is not None and name not in ("max_norm", "norm_type", "sparse")
     }
-    if given["sparse"]:
-        table.meta[SPARSE_GRADIENT] = True
-    options["sparse"] = SPARSE_GRADIENT in table.meta
+    _mark(table, given["sparse"])
+    options["sparse"] = bool(given["sparse"])
     return call.graph.call_function(embedding_bag, (), options)
 
 

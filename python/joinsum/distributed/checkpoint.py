@@ -47,7 +47,8 @@ def save_checkpoint(
 
     The folder holds the last complete checkpoint at any time, however the program ends: a new one is written beside it
     and replaces it in one step. All ranks of a process group call.
-    Raises OSError where it cannot be written, TypeError for an `extra` that JSON has no form of.
+    Raises OSError where it cannot be written, TypeError for an `extra` that JSON has no form of, CheckpointError for
+    sparse tensors.
 
     >>> import joinsum, tempfile, torch
     >>> model = torch.nn.Linear(2, 1)
@@ -57,16 +58,22 @@ def save_checkpoint(
     {'epoch': 3}
     """
     current = context()
-    folder = Path(folder)
-    name = current.from_first_site("save_checkpoint", f"joinsum-{secrets.token_hex(8)}")
-    beside = folder / f".{name}.part"
-    first = 0 in current.local_sites
-    _on_first_site(current, lambda: beside.mkdir(parents=True))
     tensors = {f"model.{name}": tensor for name, _, tensor in named_state(model)}
     groups: list[Any] = []
     if optimizer is not None:
         optimizer_tensors, groups = flattened_optimizer(model, optimizer)
         tensors |= optimizer_tensors
+    sparse = [name for name, tensor in tensors.items() if tensor.layout is not torch.strided]
+    if sparse:
+        raise CheckpointError(
+            f"save_checkpoint: sparse tensors are not written: first={sparse[0]}, count={len(sparse)}; momentum of a "
+            "table with sparse gradients is sparse: update it by SGD without momentum, Adagrad or SparseAdam"
+        )
+    folder = Path(folder)
+    name = current.from_first_site("save_checkpoint", f"joinsum-{secrets.token_hex(8)}")
+    beside = folder / f".{name}.part"
+    first = 0 in current.local_sites
+    _on_first_site(current, lambda: beside.mkdir(parents=True))
     note = {"extra": dict(extra or {}), "groups": groups}
     try:
         _write(current, tensors, beside)

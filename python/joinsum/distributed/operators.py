@@ -16,7 +16,7 @@ from joinsum.distributed.draws import DRAWS, check_shape_of_out
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
 from joinsum.distributed.numbers_in_views import remember_base, write_number
 from joinsum.distributed.reductions import REDUCTIONS, is_norm_of_all, vector_norm
-from joinsum.distributed.sparse_tensors import add_sparse, is_sparse_operand, sparse_mask
+from joinsum.distributed.sparse_tensors import is_sparse_operand, sparse_mask, with_sparse
 
 __all__ = ["dispatch", "plan_other_operators"]
 
@@ -333,9 +333,9 @@ def _index_put(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     return _elementwise(_aten.masked_fill_.Tensor, (target, mask, value), {})
 
 
-def _add(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """add_, also of a sparse tensor"""
-    return (add_sparse if any(map(is_sparse_operand, args)) else _elementwise)(func, args, kwargs)
+def _arithmetic(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A sum, difference or product, also of a sparse tensor."""
+    return (with_sparse if any(map(is_sparse_operand, args)) else _elementwise)(func, args, kwargs)
 
 
 # --- copies and views of all blocks -----------------------------------------------------------------------------------
@@ -427,7 +427,8 @@ _HANDLERS: dict[Any, Handler] = {
     _aten.new_empty_strided.default: _new_like,
     _aten.new_zeros.default: _new_like,
     _aten.new_ones.default: _new_like,
-    _aten.add_.Tensor: _add,
+    **dict.fromkeys([_aten.add.Tensor, _aten.add_.Tensor, _aten.sub.Tensor, _aten.sub_.Tensor], _arithmetic),
+    _aten.mul.Tensor: _arithmetic,
     _aten.sparse_mask.default: sparse_mask,
     _aten.copy_.default: _copy,
     _aten.index_put_.default: _index_put,

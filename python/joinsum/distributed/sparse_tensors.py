@@ -13,17 +13,36 @@ from joinsum.distributed.block_tensor import BlockTensor
 from joinsum.distributed.boxes import Box, boxes_of
 from joinsum.distributed.reductions import is_everywhere
 
-__all__ = ["add_sparse", "is_sparse_operand", "sparse_mask"]
+__all__ = ["is_sparse_operand", "packed", "sparse_mask", "with_sparse"]
 
 
 def is_sparse_operand(x: object) -> bool:
     return isinstance(x, Tensor) and x.layout is torch.sparse_coo
 
 
-def add_sparse(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTensor:
-    """x.add_(y, alpha=number) of a sparse y, equal on every rank: each site adds what is in its blocks, in the order of
-    the entries."""
-    x, y = args
+def packed(x: Tensor) -> Tensor:
+    """The tensor itself, or a copy where its strides are not those of a new tensor of its shape. torch takes the stride
+    of an axis of one element for its row's length, and calls any such tensor contiguous."""
+    new = torch.empty(x.shape, device="meta").stride()
+    return x if x.stride() == new else x.clone(memory_format=torch.contiguous_format)
+
+
+def with_sparse(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """Sums, differences and products of a distributed and a sparse tensor, which is equal on every rank."""
+    name, (x, y) = func._opname, args
+    if name == "mul":
+        x, y = (y, x) if is_sparse_operand(x) else (x, y)
+        found = sparse_mask(func, (x, y), {})
+        return torch.sparse_coo_tensor(
+            y._indices(), found._values() * y._values(), y.shape, is_coalesced=y.is_coalesced(), check_invariants=False
+        )
+    alpha = kwargs.get("alpha", 1) * (-1 if name.startswith("sub") else 1)
+    into = x if name.endswith("_") or not isinstance(x, BlockTensor) else x.clone()
+    return _add(func, into, y, alpha)
+
+
+def _add(func: Any, x: Any, y: Tensor, alpha: Any) -> BlockTensor:
+    """Each site adds what is in its blocks, in the order of the entries."""
     if not isinstance(x, BlockTensor) or x.shape != y.shape:
         raise PlanError(
             f"DistributedTensor: a sparse tensor is added to a distributed one of its shape: operator={func}, "
@@ -31,8 +50,8 @@ def add_sparse(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Blo
         )
     with torch.no_grad():
         for box in boxes_of(x, replicas=True):
-            array = box.array if box.array.is_contiguous() else box.array.contiguous()
-            array.add_(_inside(box, y), **kwargs)
+            array = packed(box.array)
+            array.add_(_inside(box, y), alpha=alpha)
             if array is not box.array:
                 box.array.copy_(array)
     return x
@@ -63,7 +82,7 @@ def _inside(box: Box, y: Tensor) -> Tensor:
     entries = _entries_in(box, y)
     values = y._values()[(entries, *_ranges(box, y.sparse_dim()))]
     places = _local(box, y._indices(), entries)
-    return torch.sparse_coo_tensor(places, values, box.array.shape, check_invariants=False)
+    return torch.sparse_coo_tensor(places, packed(values), box.array.shape, check_invariants=False)
 
 
 def _entries_in(box: Box, y: Tensor) -> Tensor | slice:

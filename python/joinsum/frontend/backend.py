@@ -167,7 +167,7 @@ class ForwardAndBackward:
         self._names = placeholder_names(gm) if names is None else names
         keep_labels(gm, bool(sparse))
         placeholders = enumerate(gm.graph.find_nodes(op="placeholder"))
-        self._tables = [i for i, node in placeholders if SPARSE_GRADIENT in node.meta]
+        self._tables = [i for i, node in placeholders if node.meta.get(SPARSE_GRADIENT)]
         self._state = state
         self._persistent = [
             i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, fx
 
 from joinsum.capture.recording.application import argument_of
+from joinsum.capture.recording.symbolic_numbers import shape_of
 from joinsum.distributed.distributed_tensor import gathered
+from joinsum.distributed.sparse_tensors import packed
 
 __all__ = ["Lookup", "SparseGradient", "lookups_of", "take_sparse_gradients"]
 
@@ -66,27 +68,29 @@ class SparseGradient:
     """The gradient of a table as torch makes it with `sparse=True`: the rows of all lookups one after the other.
 
     position   its place among the results of a graph
-    first      the place of the first lookup's gradient; after each gradient are its rows
-    paddings   for each lookup the row without a gradient, or -1
-    shape      the table's
+    first      the place of the table's number of rows; for each lookup its gradient, rows and padding follow
+    count      the number of lookups
     """
 
     position: int
     first: int
-    paddings: tuple[int, ...]
-    shape: tuple[int, int]
+    count: int
 
-    def of(self, results: Sequence[Tensor]) -> Tensor:
+    def of(self, results: Sequence[Any]) -> Tensor:
         """The gradient, by the graph's results."""
         slopes, rows = [], []
-        for i, padding in enumerate(self.paddings):
-            slope = gathered(results[self.first + 2 * i]).reshape(-1, self.shape[1])
-            row = gathered(results[self.first + 2 * i + 1]).reshape(-1).long()
-            counts = row != padding
-            slopes.append(slope if padding < 0 else slope[counts])
-            rows.append(row if padding < 0 else row[counts])
+        for place in range(self.first + 1, self.first + 1 + 3 * self.count, 3):
+            row, padding = gathered(results[place + 1]).reshape(-1).long(), int(results[place + 2])
+            slope = gathered(results[place])
+            slope = slope.reshape(row.numel(), slope.shape[-1])
+            if padding >= 0:
+                counts = row != padding
+                slope, row = slope[counts], row[counts]
+            slopes.append(slope)
+            rows.append(row)
         row, slope = (each[0] if len(each) == 1 else torch.cat(each) for each in (rows, slopes))
-        return torch.sparse_coo_tensor(row[None], slope, self.shape, check_invariants=False)
+        shape = (int(results[self.first]), slope.shape[1])
+        return torch.sparse_coo_tensor(row[None], packed(slope), shape, check_invariants=False)
 
 
 def take_sparse_gradients(graph: fx.Graph, tables: Collection[int]) -> list[SparseGradient]:
@@ -100,9 +104,9 @@ def take_sparse_gradients(graph: fx.Graph, tables: Collection[int]) -> list[Spar
         lookups = lookups_of(gradient, results) if isinstance(gradient, fx.Node) else []
         if not lookups:
             continue
-        rows, columns = map(int, gradient.meta["val"].shape)
-        taken.append(SparseGradient(position, len(results), tuple(each.padding for each in lookups), (rows, columns)))
+        taken.append(SparseGradient(position, len(results), len(lookups)))
         results[position] = None
-        results += [node for each in lookups for node in (each.gradient, each.rows)]
+        results.append(shape_of(gradient.meta["val"])[0])
+        results += [part for each in lookups for part in each]
     output.args = (tuple(results),)
     return taken

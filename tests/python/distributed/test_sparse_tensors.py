@@ -79,6 +79,28 @@ def test_tables_of_several_factors() -> None:
     torch.testing.assert_close(found.full_tensor(), expected)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sums_differences_and_products(layout: str) -> None:
+    x, y = torch.randn(SHAPE, dtype=torch.float64), some_rows()
+    found = stored(x, layout)
+    torch.testing.assert_close((found + y).full_tensor(), x + y)
+    torch.testing.assert_close(torch.add(found, y, alpha=3).full_tensor(), x + 3 * y)
+    torch.testing.assert_close((found - y).full_tensor(), x - y.to_dense())
+    torch.testing.assert_close((y * found).to_dense(), y.to_dense() * x)
+    torch.testing.assert_close((found * y).to_dense(), y.to_dense() * x)
+    torch.testing.assert_close(found.full_tensor(), x)
+    torch.testing.assert_close(found.sub_(y, alpha=2).full_tensor(), x - 2 * y.to_dense())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_entry_of_which_a_block_has_a_part(layout: str) -> None:
+    """A view of one row is contiguous to torch, whatever its stride."""
+    for row in [*range(7), 3]:
+        x, y = torch.randn(SHAPE), torch.sparse_coo_tensor([[row]], torch.randn(1, 4), SHAPE)
+        found = stored(x, layout).add_(y, alpha=-0.5)
+        torch.testing.assert_close(found.full_tensor(), x.add(y, alpha=-0.5))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = stored(torch.ones(SHAPE), "rows")
     with pytest.raises(joinsum.PlanError, match=r"of its shape: .*shapes=\[7, 4\] and \[7, 5\]"):

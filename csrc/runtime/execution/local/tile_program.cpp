@@ -7,7 +7,7 @@
 
 #include "kernels/dense/dense.h"
 #include "kernels/dense/loops.h"
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 namespace joinsum::runtime::execution::local {
 
@@ -96,7 +96,7 @@ void TileProgram::run(const ProgramInputs& inputs, const at::Tensor& out, bool a
                                         [&](char a, char b) { return all_.at(a).count < all_.at(b).count; });
   if (longest == letters.end() || all_.at(*longest).count < threads) return blocks(inputs, all_, out, accumulate);
   const int64_t extent = all_.at(*longest).count, axis = longest - letters.begin();
-  kernels::pairs::for_each_range(threads, [&](int64_t first, int64_t last) {
+  kernels::threads::for_each_range(threads, [&](int64_t first, int64_t last) {
     const c10::NoGradGuard no_grad;
     Parts parts = all_;
     const int64_t begin = extent * first / threads, end = extent * last / threads;

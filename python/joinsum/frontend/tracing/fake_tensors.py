@@ -19,7 +19,6 @@ from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.capture.captured_graph import SparseEntries
-from joinsum.capture.rewrite import SPARSE_GRADIENT
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.balanced_plans import entry_sample
@@ -107,6 +106,7 @@ class TracedFunction:
     capture    prepares a graph for running
     names      for a call's arguments, the names of its tensors, those of the model included, by the tensors' identity;
                others have the names of the user's variables
+    differentiates   whether the function computes gradients, those of tables dense
     """
 
     def __init__(
@@ -116,9 +116,11 @@ class TracedFunction:
         function: Callable[..., Any],
         capture: Callable[[Traced], Captured],
         names: Callable[[Sequence[Any], Mapping[str, Any]], Mapping[int, str]],
+        differentiates: bool = False,
     ) -> None:
         self._who = who
         self._model = model
+        self._differentiates = differentiates
         self._capture = capture
         self._names = names
         self._arguments: tuple[Sequence[Any], Mapping[str, Any]] = ((), {})
@@ -151,8 +153,6 @@ class TracedFunction:
         self._function = function
         # By which of a call's tensors are sparse: Dynamo sees dense ones in their place.
         self._compiled: dict[tuple[int, ...], Callable[..., Any]] = {}
-        # Identities of the weights of tables whose gradients are sparse.
-        self._sparse_tables: Collection[int] = frozenset()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
@@ -228,9 +228,6 @@ class TracedFunction:
         tensors = [self._actual.get(id(x), x) for x in examples]
         known = self._names(*self._arguments)
         names = [known.get(id(x), name) for x, name in zip(tensors, placeholder_names(gm), strict=True)]
-        for x, placeholder in zip(tensors, gm.graph.find_nodes(op="placeholder"), strict=True):
-            if id(x) in self._sparse_tables:
-                placeholder.meta[SPARSE_GRADIENT] = True
         caches = None
         if self._caches and not torch.is_grad_enabled() and context().sites > 1:
             held = {id(x) for x in self._caches.tensors() if x.dim() > 1}
@@ -380,14 +377,13 @@ class TracedFunction:
 
     @contextmanager
     def _exchanged(self) -> Iterator[list[torch.nn.Module]]:
-        """Replaces the model's tensors by fake ones, and sparse gradients of tables, which torch does not trace, by
-        dense ones; gives its modules."""
+        """Replaces the model's tensors by fake ones, and in a function that differentiates sparse gradients of tables,
+        which torch does not trace, by dense ones; gives its modules."""
         held = self._module_tensors
         if held is None or not held.unchanged():
             prepare_models(self._model.modules())
             held = self._module_tensors = ModuleTensors(self._model)
-        sparse = [table for table in held.tables if table.sparse]
-        self._sparse_tables = {id(table._parameters.get("weight")) for table in sparse}
+        sparse = [table for table in held.tables if table.sparse] if self._differentiates else []
         try:
             for (tensors, name), fake in zip(held.places, self._model_fakes(held.tensors), strict=True):
                 tensors[name] = fake

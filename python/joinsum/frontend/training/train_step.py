@@ -75,7 +75,9 @@ class TrainStep:
         )
         function = step_function(model, options, computed_weights(self._modules))
         self._forward = PlannedForward("train_step", model, options.shards, options.replicate)
-        self._traced = TracedFunction("train_step", self._modules, function, self._capture, self._all_names)
+        self._traced = TracedFunction(
+            "train_step", self._modules, function, self._capture, self._all_names, differentiates=True
+        )
 
     @property
     def model(self) -> torch.nn.Module:

@@ -1,14 +1,10 @@
 #include <array>
-#include <mutex>
-#include <set>
-#include <thread>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "kernels/dense/loops.h"
 #include "kernels/dense/random_contraction.h"
-#include "kernels/pairs/parallel.h"
 
 namespace joinsum::kernels::pairs {
 
@@ -119,22 +115,6 @@ TEST(Pairs, NameAnOutThatDoesNotFit) {
             "contract_add_min: out does not fit: labels=ij,jk->ik, shape=[2, 2]");
   EXPECT_EQ(error(at::ones({4, 2}), at::ones({2, 2})),
             "contract_add_min: extents of a letter differ: letter=j, labels=ij,jk->ik, shapes=[[2, 3], [4, 2]]");
-}
-
-TEST(Ranges, RunOnTorchsThreads) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(2);
-  std::mutex mutex;
-  std::set<std::thread::id> threads;
-  std::vector<int> visits(8, 0);
-  for_each_range(8, [&](int64_t begin, int64_t end) {
-    const std::lock_guard lock(mutex);
-    threads.insert(std::this_thread::get_id());
-    for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
-  });
-  at::set_num_threads(before);
-  EXPECT_EQ(visits, std::vector<int>(8, 1));
-  EXPECT_EQ(threads.size(), 2);
 }
 
 }  // namespace

@@ -175,3 +175,88 @@ def test_tables_that_are_read_otherwise_have_dense_gradients(sites: int) -> None
         nn.functional.cross_entropy(each(words), classes).backward()
     joinsum.gather(distributed)
     torch.testing.assert_close(distributed.table.weight.grad, plain.table.weight.grad.to_dense())
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_a_loss_may_read_the_table_outside_of_the_model(sites: int) -> None:
+    torch.manual_seed(0)
+    plain = Model(False)
+    planned = copy.deepcopy(plain)
+    joinsum.init(sites=sites, cluster=CUTTING if sites > 1 else None)
+    words, classes = next(iter(batches()))
+    distributed = joinsum.distribute(planned, words)
+    for each in (plain, distributed):
+        loss = nn.functional.cross_entropy(each(words), classes)
+        (loss + each.table.weight.square().sum()).backward()
+        nn.functional.cross_entropy(each(words), classes).backward()
+        each.table.weight.square().sum().backward()
+    joinsum.gather(distributed)
+    torch.testing.assert_close(distributed.table.weight.grad, plain.table.weight.grad)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("padding", [None, -1])
+def test_a_compiled_lookup_takes_tables_of_any_size(sites: int, padding: int | None) -> None:
+    joinsum.init(sites=sites)
+
+    def twice(table: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return nn.functional.embedding(words, table, padding_idx=padding, sparse=True) * 2
+
+    compiled = joinsum.compile(twice)
+    for rows, columns in ((10, 4), (20, 4), (33, 4), (7, 5), (9, 3)):
+        words = torch.randint(0, rows, (6,))
+        words[0] = rows - 1
+        tables = [torch.ones(rows, columns, requires_grad=True) for _ in range(2)]
+        for table, function in zip(tables, (twice, compiled), strict=True):
+            function(table, words).square().sum().backward()
+        assert tables[1].grad is not None
+        assert tables[1].grad.is_sparse
+        torch.testing.assert_close(tables[1].grad.to_dense(), tables[0].grad.to_dense())
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_a_dense_lookup_makes_the_gradient_dense(sites: int) -> None:
+    """As in torch, which adds the gradients of two modules that share a table."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.other = nn.Embedding(WORDS, WIDTH, sparse=True), nn.Embedding(WORDS, WIDTH)
+            self.other.weight = self.table.weight
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.table(words) * self.other(words.flip(0))
+
+    torch.manual_seed(0)
+    plain = Shared()
+    planned = copy.deepcopy(plain)
+    joinsum.init(sites=sites)
+    words = next(iter(batches()))[0]
+    distributed = joinsum.distribute(planned, words)
+    for each in (plain, distributed):
+        each(words).square().sum().backward()
+    joinsum.gather(distributed)
+    torch.testing.assert_close(distributed.table.weight.grad, plain.table.weight.grad)
+
+
+def test_the_attribute_decides_at_each_call() -> None:
+    joinsum.init(sites=2)
+    table = nn.Embedding(WORDS, WIDTH, sparse=True)
+    words = next(iter(batches()))[0]
+    joinsum.distribute(table, words)
+    for sparse in (True, False, True):
+        table.sparse, table.weight.grad = sparse, None
+        table(words).square().sum().backward()
+        assert table.weight.grad.is_sparse == sparse
+
+
+def test_sparse_momentum_is_not_written_into_a_checkpoint(tmp_path: object) -> None:
+    joinsum.init(sites=2)
+    table = nn.Embedding(WORDS, WIDTH, sparse=True)
+    words = next(iter(batches()))[0]
+    joinsum.distribute(table, words)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9)
+    table(words).square().sum().backward()
+    optimizer.step()
+    with pytest.raises(joinsum.CheckpointError, match="sparse tensors are not written: first=optimizer"):
+        joinsum.save_checkpoint(str(tmp_path), table, optimizer)

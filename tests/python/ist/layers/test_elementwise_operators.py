@@ -92,7 +92,7 @@ DROPPING: list[Operator] = [
 def test_elementwise_operators_keep_neurons_apart(operator: Operator) -> None:
     assert cut(Passed(operator)) == {"first": ["first", "norm", "second"]}
     x, some = torch.linspace(-2, 2, 24).view(3, 8), [1, 4, 6]
-    assert torch.equal(operator(x)[:, some], operator(x[:, some]))
+    torch.testing.assert_close(operator(x)[:, some], operator(x[:, some]))  # torch rounds vectors and their rests apart
 
 
 @pytest.mark.parametrize("operator", DROPPING)

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace joinsum::kernels::pairs {
+namespace joinsum::kernels::threads {
 
 /// Calls `work(begin, end)` for ranges of the numbers below `pieces`, on torch's threads; `grain` of them are worth a
 /// thread.
@@ -13,4 +13,4 @@ inline void for_each_range(int64_t pieces, const std::function<void(int64_t, int
   for_each_range(pieces, 1, work);
 }
 
-}  // namespace joinsum::kernels::pairs
+}  // namespace joinsum::kernels::threads

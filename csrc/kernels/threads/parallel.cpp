@@ -1,4 +1,4 @@
-#include "kernels/pairs/parallel.h"
+#include "kernels/threads/parallel.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 #include "base/dims.h"
 
-namespace joinsum::kernels::pairs {
+namespace joinsum::kernels::threads {
 
 // at::parallel_for is compiled where it is called: without OpenMP's flag it has one thread, and with another OpenMP
 // than torch's two sets of them. An iterator's loops are torch's own.
@@ -29,4 +29,4 @@ void for_each_range(int64_t pieces, int64_t grain, const std::function<void(int6
       /*grain_size=*/1);
 }
 
-}  // namespace joinsum::kernels::pairs
+}  // namespace joinsum::kernels::threads
