@@ -6,8 +6,8 @@
 #include <ATen/ScalarOps.h>
 
 #include "kernels/dense/loops.h"
-#include "kernels/threads/parallel.h"
 #include "kernels/table/expression_kernel.h"
+#include "kernels/threads/parallel.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -24,10 +24,10 @@
 
 namespace joinsum::kernels::dense {
 
-using threads::for_each_range;
 using table::is_expression;
 using table::Kernel;
 using table::Scalars;
+using threads::for_each_range;
 
 namespace {
 

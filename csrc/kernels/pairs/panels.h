@@ -7,8 +7,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "kernels/pairs/pairs.h"
-#include "kernels/threads/parallel.h"
 #include "kernels/semiring/pair_tiles.h"
+#include "kernels/threads/parallel.h"
 
 /// What the sources that run a PairProblem on the CPU share: how operands are packed, and how the work is divided.
 namespace joinsum::kernels::pairs {

@@ -19,9 +19,9 @@
 #include "base/check.h"
 #include "base/reused_memory.h"
 #include "kernels/dense/dense.h"
-#include "kernels/threads/parallel.h"
 #include "kernels/rows/entries.h"
 #include "kernels/sparse/arrays.h"
+#include "kernels/threads/parallel.h"
 
 namespace joinsum::kernels::sparse {
 

@@ -26,7 +26,7 @@ at::Tensor& gelu_out(const at::Tensor& self, c10::string_view approximate, at::T
   const float* const x = self.const_data_ptr<float>();
   float* const to = out.mutable_data_ptr<float>();
   threads::for_each_range(self.numel(), kElementsOfThread,
-                        [&](int64_t begin, int64_t end) { loops.gelu(x + begin, end - begin, to + begin); });
+                          [&](int64_t begin, int64_t end) { loops.gelu(x + begin, end - begin, to + begin); });
   return out;
 }
 

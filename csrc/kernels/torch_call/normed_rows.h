@@ -51,7 +51,7 @@ void for_columns(const Rows& all, Visit visit) {
   constexpr int64_t kColumns = 64;  // a thread's, at least
   const int64_t parts = (all.length + kColumns - 1) / kColumns;
   threads::for_each_range(parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)),
-                        [&](int64_t b, int64_t e) { visit(b * kColumns, std::min(e * kColumns, all.length)); });
+                          [&](int64_t b, int64_t e) { visit(b * kColumns, std::min(e * kColumns, all.length)); });
 }
 
 }  // namespace joinsum::kernels::torch_call

@@ -113,14 +113,14 @@ at::Tensor sparse_mm_values_shard(const at::Tensor& rows, const at::Tensor& colu
       auto* out = dots.mutable_data_ptr<scalar_t>();
       constexpr int64_t kOfAThread = 32768;
       threads::for_each_range(dots.numel(), kOfAThread / std::max<int64_t>(width, 1) + 1,
-                            [&](int64_t begin, int64_t end) {
-                              for (int64_t e = begin; e < end; ++e) {
-                                scalar_t sum(0);
-                                for (int64_t c = 0; c < width; ++c)
-                                  sum += x[row[e] * width + c] * y[column[e] * width + c];
-                                out[e] = sum;
-                              }
-                            });
+                              [&](int64_t begin, int64_t end) {
+                                for (int64_t e = begin; e < end; ++e) {
+                                  scalar_t sum(0);
+                                  for (int64_t c = 0; c < width; ++c)
+                                    sum += x[row[e] * width + c] * y[column[e] * width + c];
+                                  out[e] = sum;
+                                }
+                              });
     });
   }
   const at::Tensor result = dots.to(dense.scalar_type());

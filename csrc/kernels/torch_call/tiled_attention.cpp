@@ -8,8 +8,8 @@
 #include <ATen/Parallel.h>
 
 #include "base/dims.h"
-#include "kernels/threads/parallel.h"
 #include "kernels/products/products.h"
+#include "kernels/threads/parallel.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
