@@ -182,8 +182,9 @@ def _shared_folder() -> Path:
 
 
 def warm_up(sites: int, folder: Path) -> None:
-    """Does all that is measured with a small model, after which libraries and caches are in memory."""
-    sizes = Sizes(8, 8 * sites, 8, 4)
+    """Does all that is measured with a small model, after which libraries, with what they keep for products as large as
+    these, and caches are in memory."""
+    sizes = Sizes(4_096, 64 * sites, 8, 32)
     model, batch = sizes.network(), sizes.batch(0)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     with joinsum.IST(model, optimizer, every=1) as ist:

@@ -20,8 +20,7 @@ struct BodyStep {
   bool finishes = true;  ///< whether it is the node's value, not a part of a longer map
 };
 
-/// The body as steps in an order in which each comes after those it reads. Longer maps are folds of two at a time, of
-/// an operator that allows it in the order in which their children are known.
+/// The body as steps in an order in which each comes after those it reads. Longer maps are folds of two at a time.
 std::vector<BodyStep> body_steps(const Kernel& kernel);
 
 }  // namespace joinsum::sparse::kernels

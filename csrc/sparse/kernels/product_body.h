@@ -90,15 +90,22 @@ class ProductBody {
     const std::vector<int64_t> self{std::ssize(kernel.body) - 1};
     const bool is_map = root.kind == BodyNode::Kind::kMap;
     if (is_map && root.op != Operator::kMultiply) return false;
-    // What is compared must round as in every other kernel: in the order of the arguments.
-    const bool is_extreme = kernel.aggregate == Operator::kMin || kernel.aggregate == Operator::kMax;
-    if (std::is_floating_point_v<T> && is_extreme && root.children.size() > 2) return false;
     std::vector<int64_t> uses(kernel.operands.size());
     for (const int64_t child : is_map ? root.children : self) {
       if (kernel.body[child].kind == BodyNode::Kind::kMap) return false;
       if (kernel.body[child].kind == BodyNode::Kind::kOperand) ++uses[kernel.body[child].operand];
     }
-    return std::ranges::all_of(inner, [&](const nest::Participant& each) { return uses[each.operand] == 1; });
+    return std::ranges::all_of(inner, [&](const nest::Participant& each) { return uses[each.operand] == 1; }) &&
+           (root.children.size() < 3 || !std::is_floating_point_v<T> || ends_with(root.children, kernel, inner));
+  }
+
+  /// Whether the last arguments are the operands of the innermost loop: the loops compute from the left to the right.
+  static bool ends_with(const std::vector<int64_t>& arguments, const Kernel& kernel,
+                        const std::vector<nest::Participant>& inner) {
+    return std::equal(inner.rbegin(), inner.rend(), arguments.rbegin(),
+                      [&](const nest::Participant& each, int64_t argument) {
+                        return kernel.body[argument].operand == each.operand;
+                      });
   }
 
   static nest::ProductShape shape_of(const Prepared& run) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sparse/kernels/argument_order.h"
 #include "sparse/tensor/fills.h"
 
 namespace joinsum::sparse::physical {
@@ -380,6 +381,7 @@ Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
   for (const int64_t index : physical.output) kernel.output.push_back(loop_of(index));
   kernel.formats = physical.formats;
   kernel.body_fill = logical.body->fill;
+  order_arguments(kernel);
   return kernel;
 }
 

@@ -28,7 +28,8 @@ def test_all_activations_of_torch_that_are_elementwise_keep_neurons_apart(name: 
     module = getattr(nn, name)(*ARGUMENTS.get(name, ())).eval()
     assert [each.name for each in find_layers(between(module), False, None).layers] == ["0"]
     x, some = torch.linspace(-2, 2, 24).view(3, 8), [1, 4, 6]
-    assert torch.equal(module(x)[:, some], module(x[:, some]))
+    # Not equal bit by bit: torch computes what fills no vector of the processor by other instructions.
+    torch.testing.assert_close(module(x)[:, some], module(x[:, some]))
 
 
 class Lora(nn.Linear):
