@@ -19,6 +19,8 @@ GENERATOR := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja
 CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
 # Processes that run Python tests, a file each.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
+# Threads of each: idle ones of a process that has more than its share of the cores wait busily.
+WORKER_THREADS ?= $(shell cores=$$(nproc); echo $$((cores / $(WORKERS) < 4 ? cores / $(WORKERS) : 4)))
 # Extra arguments: make train ARGS='--epochs 1', make test ARGS='-k einsum'.
 ARGS ?=
 
@@ -112,30 +114,13 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	  joinsum_runtime_tests "cmake --build $(BUILD) --target joinsum_runtime_tests && $(BUILD)/joinsum_runtime_tests" \
 	  relocating_runtime_tests "cmake --build $(BUILD) --target joinsum_runtime_tests && \
 	    JOINSUM_STORE=relocating $(BUILD)/joinsum_runtime_tests" \
-	  pytest "$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)" \
+	  pytest "OMP_NUM_THREADS=$(WORKER_THREADS) $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+    $(ARGS)" \
 	  relocating_pytest "JOINSUM_STORE=relocating $(PY) -m pytest -n $(WORKERS) --dist loadfile $(RELOCATED_TESTS)"
 
 # Files of which every change runs a part.
-ALL_MODELS = $(addprefix tests/, \
-  distributed/test_lost_subnets.py \
-  distributed/test_subnet_examples.py \
-  distributed/test_trainers.py \
-  python/capture/decompositions/test_embedding_bag.py \
-  distributed/test_planned_training.py \
-  distributed/test_process_group.py \
-  $(addprefix python/, \
-    capture/test_baselines.py \
-    capture/test_captured_models.py \
-    capture/test_families.py \
-    distributed/test_checkpoint.py \
-    execution/test_einsum.py \
-    execution/test_joined_tensors.py \
-    frontend/test_additions_to_models.py \
-    frontend/test_generation.py \
-    frontend/tracing/test_hugging_face.py \
-    planner/test_plan_choice.py \
-    planner/test_plan_reuse.py \
-    frontend/training/test_planned_training.py))
+ALL_MODELS = $(shell grep -rlw -e EVERYTHING -e takes_long -e rare --include='test_*.py' tests; \
+  sed -n 's/[.]py::.*/.py/p' tests/nightly.txt)
 
 .PHONY: nightly
 nightly: build ## Run what takes hours: 10,000 random graphs, all operators and models, all tests on the relocating store
@@ -144,7 +129,7 @@ nightly: build ## Run what takes hours: 10,000 random graphs, all operators and 
 	  $(PY) -m pytest tests/python/capture/operators/test_operators.py $(ARGS)
 	JOINSUM_STORE=relocating $(PY) -m pytest -n $(WORKERS) --dist loadfile tests/python $(ARGS)
 	JOINSUM_ALL_OPERATORS=1 $(PY) -m pytest tests/python/capture/operators/test_all_operators.py $(ARGS)
-	JOINSUM_ALL_MODELS=1 $(PY) -m pytest $(ALL_MODELS) $(ARGS)
+	JOINSUM_ALL_MODELS=1 $(PY) -m pytest $(sort $(ALL_MODELS)) $(ARGS)
 	$(MAKE) sanitize SANITIZED='*'
 
 .PHONY: sweep

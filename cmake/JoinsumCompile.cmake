@@ -72,13 +72,17 @@ function(joinsum_precompile target)
   endif()
 endfunction()
 
-# Compiles the sources of `target` ten at a time: most of the time of a small file goes into headers that others include
-# too. So the files of a folder may not give one name two meanings. Sources with options of their own, and those with
-# SKIP_UNITY_BUILD_INCLUSION, are compiled alone. CMake's own unity builds name sources by absolute paths, so that a copy
-# of the project would share nothing of the compiler's cache.
+# Compiles the sources of `target` ten at a time, or as many as a second argument says: most of the time of a small file
+# goes into headers that others include too. So the files of a folder may not give one name two meanings. Sources with
+# options of their own, and those with SKIP_UNITY_BUILD_INCLUSION, are compiled alone. CMake's own unity builds name
+# sources by absolute paths, so that a copy of the project would share nothing of the compiler's cache.
 function(joinsum_compile_together target)
   if(NOT JOINSUM_UNITY)
     return()
+  endif()
+  set(size 10)
+  if(ARGC GREATER 1)
+    set(size ${ARGV1})
   endif()
   get_target_property(sources ${target} SOURCES)
   set(together "")
@@ -92,7 +96,7 @@ function(joinsum_compile_together target)
   set_source_files_properties(${together} PROPERTIES HEADER_FILE_ONLY ON)
   set(number 0)
   while(together)
-    list(SUBLIST together 0 10 batch)
+    list(SUBLIST together 0 ${size} batch)
     list(REMOVE_ITEM together ${batch})
     list(TRANSFORM batch REPLACE "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/" "")
     list(TRANSFORM batch REPLACE "^(.+)$" "#include \"\\1\"")

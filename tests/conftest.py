@@ -1,5 +1,6 @@
 """Tests leave nothing in the user's cache folder; those of cached plans have a folder of their own. Each test draws the
-same numbers in every run. Long tests come first, and the closing lines say which folders of tests took the time."""
+same numbers in every run. Long tests come first, and the closing lines say which folders of tests took the time. Cases that
+nightly.txt names run where JOINSUM_ALL_MODELS is 1."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import itertools
 import os
 import random
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +21,22 @@ os.environ["JOINSUM_PLAN_CACHE"] = "0"
 FIRST = ("tests/python/capture/operators/", "tests/distributed/", "tests/python/package/")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files come first: no process should be left with them at the end."""
     items.sort(key=lambda item: next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST)))
+    found = {item.nodeid: item for item in items}
+    files = {name.split("::")[0] for name in found} if not any("::" in each for each in config.args) else set()
+    for name in nightly():
+        if name not in found and name.split("::")[0] in files:
+            raise pytest.UsageError(f"tests/nightly.txt: there is no such test: {name}")
+        if name in found and os.environ.get("JOINSUM_ALL_MODELS", "0") in ("", "0"):
+            found[name].add_marker(pytest.mark.skip(reason="JOINSUM_ALL_MODELS=1 runs it"))
+
+
+def nightly() -> list[str]:
+    """The names in nightly.txt."""
+    lines = (Path(__file__).parent / "nightly.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
