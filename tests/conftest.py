@@ -1,6 +1,6 @@
 """Tests leave nothing in the user's cache folder; those of cached plans have a folder of their own. Each test draws the
-same numbers in every run. Long tests come first, and the closing lines say which folders of tests took the time. Cases that
-nightly.txt names run where JOINSUM_ALL_MODELS is 1."""
+same numbers in every run. Long tests come first, and the closing lines say which folders of tests took the time. What
+nightly.txt names runs where JOINSUM_ALL_MODELS is 1."""
 
 from __future__ import annotations
 
