@@ -14,5 +14,6 @@ __all__ = ["einsum_outside_of_graphs"]
 
 einsum_outside_of_graphs: Callable[..., torch.Tensor | SparseTensor | Relation] = torch.compiler.disable(  # type: ignore[no-untyped-call]
     einsum,
-    reason="graphs do not read a joinsum.SparseTensor; give x.to_torch(), a sparse tensor of torch's, as an argument",
+    reason="graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside of the function, or give x.to_torch() "
+    "to a model of joinsum.distribute or joinsum.train_step",
 )
