@@ -12,8 +12,10 @@ from joinsum.sparse import SparseTensor
 
 __all__ = ["einsum_outside_of_graphs"]
 
-einsum_outside_of_graphs: Callable[..., torch.Tensor | SparseTensor | Relation] = torch.compiler.disable(  # type: ignore[no-untyped-call]
-    einsum,
-    reason="graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside of the function, or give x.to_torch() "
-    "to a model of joinsum.distribute or joinsum.train_step",
+_Results = torch.Tensor | SparseTensor | Relation
+_REASON = (
+    "graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside of the function, or give x.to_torch() to a "
+    "model of joinsum.distribute or joinsum.train_step"
 )
+
+einsum_outside_of_graphs: Callable[..., _Results] = torch.compiler.disable(einsum, reason=_REASON)  # type: ignore[no-untyped-call]

@@ -48,7 +48,7 @@ def test_results_are_as_outside_of_compiled_functions() -> None:
 
 def test_one_graph_of_a_sparse_tensor_is_refused_with_what_to_give() -> None:
     with pytest.raises(
-        joinsum.CaptureError, match="graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside"
+        joinsum.CaptureError, match=r"do not read a joinsum\.SparseTensor; call joinsum\.einsum outside"
     ):
         joinsum.compile(rectified)(torch.ones(3))
 
