@@ -296,6 +296,8 @@ Domain domain_named(const std::string& name) {
 
 void bind_kernels(py::module_& module) {
   module.def("set_openblas", &kernels::products::set_openblas, py::arg("path"));
+  module.def("openblas_suits_processor", &kernels::products::openblas_suits_processor);
+  module.def("openblas_is_faster", &kernels::products::openblas_is_faster);
   bind_values(module);
   bind_call_argument(module);
   bind_call(module);

@@ -1,5 +1,3 @@
-#include <cstring>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -109,6 +107,12 @@ float* counter_of(PyObject* object) {
   return fits ? x.mutable_data_ptr<float>() : nullptr;
 }
 
+/// The number of updates, or the counter of them, in the entries of a parameter; null where there is none.
+PyObject* count_in(PyObject* entries) {
+  static PyObject* const name = PyUnicode_InternFromString("step");
+  return entry(entries, name);
+}
+
 int64_t steps_in(PyObject* step) {
   if (const float* counter = counter_of(step)) return static_cast<int64_t>(*counter);
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Long(step));
@@ -121,7 +125,6 @@ int64_t steps_in(PyObject* step) {
 /// which of them a parameter's is.
 py::tuple read_state(const py::list& parameters, const std::vector<size_t>& groups, const py::list& states,
                      const py::list& moments) {
-  static PyObject* const step = PyUnicode_InternFromString("step");
   const StateEntries entries(states);
   py::list values(parameters.size());
   py::list steps(parameters.size());
@@ -138,7 +141,7 @@ py::tuple read_state(const py::list& parameters, const std::vector<size_t>& grou
       has_tensor = has_tensor || (value != nullptr && is_tensor(value));
       found[n] = value == nullptr ? py::none() : py::reinterpret_borrow<py::object>(value);
     }
-    PyObject* count = entry(own, step);
+    PyObject* count = count_in(own);
     steps[i] = py::int_(count != nullptr ? steps_in(count) : static_cast<int64_t>(has_tensor));
     values[i] = std::move(found);
     if (lacks) lacking.append(i);
@@ -149,11 +152,10 @@ py::tuple read_state(const py::list& parameters, const std::vector<size_t>& grou
 /// Adds one to the number of updates of each parameter; returns the positions of those that have no float32 counter in
 /// the host's memory, which stay as they are.
 std::vector<size_t> count_steps(const py::list& parameters, const std::vector<size_t>& groups, const py::list& states) {
-  static PyObject* const step = PyUnicode_InternFromString("step");
   const StateEntries entries(states);
   std::vector<size_t> others;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    PyObject* object = entry(entries.of(parameters[i], groups[i]), step);
+    PyObject* object = count_in(entries.of(parameters[i], groups[i]));
     float* counter = counter_of(object);
     if (counter == nullptr) {
       others.push_back(i);

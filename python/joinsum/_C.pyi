@@ -131,6 +131,12 @@ def set_openblas(path: str) -> None:
     """Says where the shared library of the package scipy_openblas32 is, which multiplies matrices on processors with
     AVX2 that are not Intel's; empty where there is none."""
 
+def openblas_suits_processor() -> bool:
+    """Whether OpenBLAS's large products are faster than MKL's on this processor."""
+
+def openblas_is_faster() -> bool:
+    """Whether they are, and the library can be opened."""
+
 class Kernel:
     """A kernel as plans name it; the kernels of its `epilogue` follow it, in order."""
 

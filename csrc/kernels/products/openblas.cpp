@@ -90,7 +90,11 @@ double multiplications(const at::Tensor& left, const at::Tensor& right) {
   return static_cast<double>(left.numel()) * static_cast<double>(right.size(-1));
 }
 
-bool is_for_this_processor() {
+}  // namespace
+
+void set_openblas(const std::string& library) { path() = library; }
+
+bool openblas_suits_processor() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   return at::hasMKL() && at::get_cpu_capability() == "AVX2" && !__builtin_cpu_is("intel");
@@ -99,12 +103,8 @@ bool is_for_this_processor() {
 #endif
 }
 
-}  // namespace
-
-void set_openblas(const std::string& library) { path() = library; }
-
 bool openblas_is_faster() {
-  static const bool may_be = is_for_this_processor();
+  static const bool may_be = openblas_suits_processor();
   return may_be && openblas();
 }
 

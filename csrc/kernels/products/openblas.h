@@ -10,8 +10,10 @@ namespace joinsum::kernels::products {
 /// for.
 void set_openblas(const std::string& path);
 
-/// Whether OpenBLAS's large products are faster than MKL's here, and can be had: on processors with AVX2 alone that are
-/// not Intel's.
+/// Whether OpenBLAS's large products are faster than MKL's on this processor: one with AVX2 alone that is not Intel's.
+bool openblas_suits_processor();
+
+/// Whether they are, and the library can be opened.
 bool openblas_is_faster();
 
 /// Whether OpenBLAS takes these matrices, or batches of them: on the host, of float32 or float64, with rows or columns

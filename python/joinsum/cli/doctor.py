@@ -66,7 +66,7 @@ def doctor() -> None:
 def findings() -> Iterator[Finding]:
     """The report, line by line as it is found out."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
-    for check in (_joinsum, _torch, _loopback, _gloo, _nccl, _calibration, _libraries):
+    for check in (_joinsum, _torch, _loopback, _gloo, _nccl, _calibration, _products, _libraries):
         found = check()
         yield from [found] if isinstance(found, Finding) else found
 
@@ -143,6 +143,19 @@ def _calibration() -> Finding:
     name = joinsum.Cluster().name
     remedy = "measure the sites: joinsum calibrate, under torchrun for several processes"
     return Finding("calibration", "missing", f"none; costs are for the default cluster: {name}", remedy)
+
+
+def _products() -> Finding:
+    from joinsum import _C
+
+    if not _C.openblas_suits_processor():
+        return Finding("products", "ok", "torch's library multiplies large matrices")
+    if _C.openblas_is_faster():
+        return Finding("products", "ok", "OpenBLAS multiplies large matrices, as MKL is slower on this processor")
+    if os.environ.get("JOINSUM_OPENBLAS") == "0":
+        return Finding("products", "ok", "MKL multiplies large matrices, as JOINSUM_OPENBLAS=0 says")
+    remedy = "pip install --force-reinstall scipy-openblas32"
+    return Finding("products", "missing", "OpenBLAS, which is faster than MKL on this processor", remedy)
 
 
 def _libraries() -> Iterator[Finding]:

@@ -250,6 +250,27 @@ def test_the_doctor_tries_the_transports_and_names_what_is_missing() -> None:
             assert following.strip().startswith("remedy: ")
 
 
+@pytest.mark.parametrize(
+    ("suits", "faster", "setting", "expected"),
+    [
+        (False, False, "", ("ok", "torch's library")),
+        (True, True, "", ("ok", "OpenBLAS multiplies")),
+        (True, False, "0", ("ok", "JOINSUM_OPENBLAS=0")),
+        (True, False, "", ("missing", "OpenBLAS, which is faster")),
+    ],
+)
+def test_the_doctor_says_what_multiplies(
+    monkeypatch: pytest.MonkeyPatch, suits: bool, faster: bool, setting: str, expected: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(joinsum._C, "openblas_suits_processor", lambda: suits)
+    monkeypatch.setattr(joinsum._C, "openblas_is_faster", lambda: faster)
+    monkeypatch.setenv("JOINSUM_OPENBLAS", setting)
+    found = sys.modules["joinsum.cli.doctor"]._products()
+    assert found.state == expected[0]
+    assert expected[1] in found.found
+    assert bool(found.remedy) == (found.state == "missing")
+
+
 def test_what_joinsum_needs_and_lacks_ends_the_doctor_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [Finding("torch", "broken", "not installed", "pip install torch"), Finding("rich", "ok", "13")]
     monkeypatch.setattr(sys.modules["joinsum.cli.doctor"], "findings", lambda: iter(broken))
