@@ -240,7 +240,7 @@ def sparse_einsum(
         return _in_autograd(call, operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         remember_for_traits(current, texts, operands, call.again())
-    return formatted(call.run(), read.gives_truths, "dense" if call.gives_dense(recorded=False) else out_format)
+    return formatted(call.run(), read.gives_truths, _chosen_format(call))
 
 
 def plan_sparse_einsum(
@@ -326,12 +326,32 @@ def _first_way(call: SparseCall, recorded: bool) -> _Way | None:
     return next(_ways_by_rows(planned, read, operands, out_format), None)
 
 
+def _like_operands(
+    read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat, gives_dense: bool
+) -> Call | None:
+    """How a sum of products of sparse operands is computed by rows with a result that is stored as they are, where its
+    format is to be chosen and few elements are expected; None of another one."""
+    if out_format != "auto" or not all(isinstance(x, SparseTensor) for x in operands):
+        return None
+    case = read.labels, read.result, read.dtype, operands
+    few = not gives_dense or len(operands) != 2 or has_few_elements(*case)
+    return by_rows(*case, LIKE_OPERANDS) if few else None
+
+
+def _chosen_format(call: SparseCall) -> OutFormat:
+    """How the result of the call is stored: on several sites as on one, where loops of compressed rows compute it."""
+    gives_dense = call.gives_dense(recorded=False)
+    by_rows_on_one = call.current.sites > 1 and _sums_products(call.read)
+    if by_rows_on_one and _like_operands(call.read, call.given, call.out_format, gives_dense) is not None:
+        return "csr" if len(call.read.result) == 2 else "coo"
+    return "dense" if gives_dense else call.out_format
+
+
 def _ways_by_rows(
     call: SparseCall | None, read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
 ) -> Iterator[_Way]:
     """How it can be computed by the loops of compressed rows, a sum of products alone or pair by pair. The call is
     planned where `_is_planned_first` says so."""
-    case = read.labels, read.result, read.dtype, operands
     elements = joins_elements(read, operands)
     if not elements and not _sums_products(read):
         return
@@ -341,11 +361,9 @@ def _ways_by_rows(
         yield _Way("compressed rows", by_element, remember_for_traits)
     if not _sums_products(read):
         return
-    all_sparse = out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands)
-    few = all_sparse and (not gives_dense or len(operands) != 2 or has_few_elements(*case))
-    found = by_rows(*case, LIKE_OPERANDS) if few else None
+    found = _like_operands(read, operands, out_format, gives_dense)
     if found is None:
-        found = by_rows(*case, "dense" if gives_dense else out_format)
+        found = by_rows(read.labels, read.result, read.dtype, operands, "dense" if gives_dense else out_format)
     if found is not None:
         yield _Way("compressed rows", found, remember)
     if gives_dense and call is not None:

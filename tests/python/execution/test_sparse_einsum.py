@@ -410,3 +410,21 @@ def test_products_of_skewed_matrices_have_no_places_for_all_elements() -> None:
 def test_operators_of_python_name_einsums(operator: Any) -> None:
     with pytest.raises(TypeError, match="operators are einsums"):
         operator(SparseTensor.from_edges([[0, 1]], 2))
+
+
+@pytest.mark.parametrize("density", [0.002, 0.05, 0.6])
+@pytest.mark.parametrize("levels", ["csr", "csc"])
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,kj->ik", "ij,jk,ik->ik", "ij,j->i", "ij,ij->ij"])
+def test_results_are_of_one_kind_on_one_site_and_on_several(equation: str, levels: str, density: float) -> None:
+    chosen = torch.Generator().manual_seed(0)
+    operands = []
+    for own in equation.split("->")[0].split(","):
+        shape = [{"i": 60, "j": 50, "k": 40}[label] for label in own]
+        x = torch.rand(shape, generator=chosen, dtype=torch.float64)
+        x[torch.rand(shape, generator=chosen) > density] = 0
+        operands.append(SparseTensor.from_torch(x.to_sparse(), levels=levels if len(shape) == 2 else "coo"))
+    alone = joinsum.einsum(equation, *operands)
+    joinsum.init(sites=3)
+    divided = joinsum.einsum(equation, *operands)
+    assert isinstance(divided, SparseTensor) == isinstance(alone, SparseTensor)
+    torch.testing.assert_close(dense_of(divided), dense_of(alone), rtol=0, atol=1e-10)
