@@ -102,10 +102,9 @@ class ProductBody {
   /// Whether the last arguments are the operands of the innermost loop: the loops compute from the left to the right.
   static bool ends_with(const std::vector<int64_t>& arguments, const Kernel& kernel,
                         const std::vector<nest::Participant>& inner) {
-    return std::equal(inner.rbegin(), inner.rend(), arguments.rbegin(),
-                      [&](const nest::Participant& each, int64_t argument) {
-                        return kernel.body[argument].operand == each.operand;
-                      });
+    return std::equal(
+        inner.rbegin(), inner.rend(), arguments.rbegin(),
+        [&](const nest::Participant& each, int64_t argument) { return kernel.body[argument].operand == each.operand; });
   }
 
   static nest::ProductShape shape_of(const Prepared& run) {

@@ -132,11 +132,12 @@ def einsum(
     if torch.compiler.is_dynamo_compiling():
         if any(isinstance(x, SparseTensor) for x in operands):
             # Imported here, as it imports Dynamo.
-            from joinsum.execution.outside_of_graphs import einsum_outside_of_graphs
+            from joinsum.execution.outside_of_graphs import called_outside_of_graphs
 
-            return einsum_outside_of_graphs(
-                equation, *operands, join=join, agg=agg, extents=extents, out=out, out_format=out_format
+            found: torch.Tensor | SparseTensor | Relation = called_outside_of_graphs(
+                einsum, equation, *operands, join=join, agg=agg, extents=extents, out=out, out_format=out_format
             )
+            return found
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
     if has_sparse(operands):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from joinsum.execution.einsum import einsum
-from joinsum.execution.relation import Relation
-from joinsum.sparse import SparseTensor
+__all__ = ["called_outside_of_graphs"]
 
-__all__ = ["einsum_outside_of_graphs"]
-
-_Results = torch.Tensor | SparseTensor | Relation
 _REASON = (
     "graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside of the function, or give x.to_torch() to a "
     "model of joinsum.distribute or joinsum.train_step"
 )
 
-einsum_outside_of_graphs: Callable[..., _Results] = torch.compiler.disable(einsum, reason=_REASON)  # type: ignore[no-untyped-call]
+
+def _called(function: Callable[..., Any], *arguments: object, **options: object) -> Any:
+    return function(*arguments, **options)
+
+
+# Calls a function with arguments; one graph is refused with the reason.
+called_outside_of_graphs: Callable[..., Any] = torch.compiler.disable(_called, reason=_REASON)  # type: ignore[no-untyped-call]
