@@ -20,7 +20,8 @@ CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
 # Processes that run Python tests, a file each.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
 # Threads of each: idle ones of a process that has more than its share of the cores wait busily.
-WORKER_THREADS ?= $(shell cores=$$(nproc); echo $$((cores / $(WORKERS) < 4 ? cores / $(WORKERS) : 4)))
+WORKER_THREADS ?= $(shell cores=$$(nproc); workers=$$(echo '$(WORKERS)' | grep -xE '[1-9][0-9]*' || echo $$cores); \
+  share=$$((cores / workers)); echo $$((share < 1 ? 1 : share < 4 ? share : 4)))
 # Extra arguments: make train ARGS='--epochs 1', make test ARGS='-k einsum'.
 ARGS ?=
 

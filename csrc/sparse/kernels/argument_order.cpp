@@ -34,6 +34,7 @@ Place place_of(const Kernel& kernel, int64_t operand) {
 }  // namespace
 
 void order_arguments(Kernel& kernel) {
+  if (!kernel.aggregate) return;
   const std::vector<bool> in_order = compared(kernel);
   std::vector<Place> places;
   for (size_t n = 0; n < kernel.body.size(); ++n) {

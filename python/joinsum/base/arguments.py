@@ -107,8 +107,9 @@ def check_has_elements(who: str, tensor: torch.Tensor) -> None:
 def check_array(who: str, array: object) -> torch.Tensor:
     """`array` detached; raises where it is not a dense tensor of a supported dtype without a gradient."""
     if not isinstance(array, torch.Tensor):
-        remedy = "give a torch.Tensor, as torch.as_tensor returns one"
-        raise PlanError(f"{who}: not a tensor; {remedy}: got={type(array).__name__}")
+        is_scipy = hasattr(array, "tocoo")
+        remedy = "SparseTensor.from_scipy(x)" if is_scipy else "a torch.Tensor, as torch.as_tensor returns one"
+        raise PlanError(f"{who}: not a tensor; give {remedy}: got={type(array).__name__}")
     if hasattr(array, "device_mesh"):
         raise PlanError(f"{who}: a DTensor; give its full_tensor(): shape={shape_text(array)}")
     if array.layout is not torch.strided or array.is_quantized:

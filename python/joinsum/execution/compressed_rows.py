@@ -475,12 +475,13 @@ def _traits(operand: Operand) -> object:
 
 
 def _is_observed() -> bool:
-    """Whether calls are seen by others than the operands: modes, transforms, autocast."""
+    """Whether calls are seen by others than the operands: modes, transforms, autocast, recordings."""
     return (
         torch._C._is_torch_function_mode_enabled()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or torch.is_autocast_enabled("cpu")
+        or torch._C._get_tracing_state() is not None
     )
 
 

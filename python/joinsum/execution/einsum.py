@@ -130,7 +130,7 @@ def einsum(
             out_format=out_format,
         )
     if torch.compiler.is_dynamo_compiling():
-        if any(isinstance(x, SparseTensor) for x in operands):
+        if has_sparse(operands):
             # Imported here, as it imports Dynamo.
             from joinsum.execution.outside_of_graphs import called_outside_of_graphs
 
@@ -138,6 +138,8 @@ def einsum(
                 einsum, equation, *operands, join=join, agg=agg, extents=extents, out=out, out_format=out_format
             )
             return found
+        if out_format not in ("auto", "dense"):
+            raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
     if has_sparse(operands):

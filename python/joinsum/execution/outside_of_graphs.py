@@ -10,7 +10,7 @@ import torch
 __all__ = ["called_outside_of_graphs"]
 
 _REASON = (
-    "graphs do not read a joinsum.SparseTensor; call joinsum.einsum outside of the function, or give x.to_torch() to a "
+    "graphs do not read sparse tensors; call joinsum.einsum outside of the function, or give x.to_torch('csr') to a "
     "model of joinsum.distribute or joinsum.train_step"
 )
 

@@ -58,11 +58,13 @@ class _PlannedQuery:
         begin = time.perf_counter()
         program = program_of(read, operands)
         few = len(read.extents) <= _MOST_SEARCHED
-        options = plan_options(search="branch_and_bound" if few else "greedy", distribute=distribute)
-        if formats is not None:
-            options.formats = {"z": list(formats)}
         # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
         ties = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
+        # Joined elements that are compared again round alike as they are written.
+        search = "branch_and_bound" if few else "greedy"
+        options = plan_options(search=search, distribute=distribute and not ties)
+        if formats is not None:
+            options.formats = {"z": list(formats)}
         # Products of some factors may overflow where the product of all does not.
         options.whole = ties or (read.operations.agg == "prod" and read.dtype.is_floating_point)
         self.plan = _C.SparsePlan(program, options)

@@ -20,6 +20,7 @@ from joinsum.execution.compressed_rows import (
     remember_for_traits,
 )
 from joinsum.execution.elements_in_rows import by_elements, joins_elements
+from joinsum.execution.operands import check_not_traced
 from joinsum.execution.paired_rows import by_pairs
 from joinsum.execution.planned_sparse_einsum import PlannedSparseEinsum
 from joinsum.execution.sparse_call import SparseCall, traits_of
@@ -277,6 +278,7 @@ def _prepared(
 ) -> tuple[ReadEinsum, Sequence[SparseTensor | torch.Tensor]]:
     """The einsum as it was read, and its operands."""
     with current.preparing("einsum"):
+        check_not_traced("einsum")
         check_sparse_operands(operands)
         if torch.is_autocast_enabled("cpu"):
             operands = [without_half(x) for x in operands]

@@ -83,13 +83,14 @@ class _Writer:
     made      its queries: name, expression, output
     masks     tensors that are 1 where one is stored, and the name of that one; masks of most results are queries
     outputs   for each operand that has a gradient the query that gives it
+    ties      the queries whose ties are counted
     """
 
     def __init__(self, queries: Sequence[_Query], tensors: Mapping[str, SparseTensor], wanted: Sequence[str]) -> None:
         self._queries = queries
         self._tensors = tensors
         self._needed = self._depending(wanted)
-        self._ties: set[str] = set()  # queries whose ties are counted
+        self.ties: set[str] = set()
         self._alike: dict[str, int] = {}  # combinations behind an element of these that is not stored
         self._axes_of_masks: dict[str, list[int] | None] = {}
         self.masks: dict[str, str] = {}
@@ -179,14 +180,14 @@ class _Writer:
         return axes
 
     def _tied(self, leaves: Sequence[Leaf]) -> list[Data]:
-        return [_read(f"ties {tensor}", indices) for tensor, indices in leaves if tensor in self._ties]
+        return [_read(f"ties {tensor}", indices) for tensor, indices in leaves if tensor in self.ties]
 
     def _count_ties(self, query: _Query) -> None:
         """Counts the combinations of original elements that reach each element of a query's result."""
         ties = self._tied(leaves_of(query.body))
         if not query.extreme and not ties:
             return
-        self._ties.add(query.name)
+        self.ties.add(query.name)
         stored = self._stored(self._masked(query))
         counted = _summed(query.reduced, mapped("*", *stored, *query.extreme, *ties))
         extents = self.extents(query)
@@ -208,7 +209,7 @@ class _Writer:
     def _share(self) -> str:
         """What arrives at the last query's result, for each combination that reaches it."""
         last = self._queries[-1]
-        if last.name not in self._ties:
+        if last.name not in self.ties:
             return "d"
         ties = _read(f"ties {last.name}", last.output)
         one_at_least = mapped("+", ties, ["map", "eq", [ties, ["lit", 0.0]]])
@@ -280,7 +281,8 @@ class SparseGradients:
         given = self._all(tensors)
         inputs = {name: _C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for name, x in given.items()}
         program = _C.SparseProgram(sizes, inputs, [(name, expression_of(body), out) for name, body, out in writer.made])
-        options = plan_options()
+        # What is compared with an extreme must round as it did when that was found.
+        options = plan_options(distribute=not writer.ties)
         options.formats = {
             query: ["dense"] * len(tensors[name].shape)
             for name, query in self._outputs.items()

@@ -8,7 +8,8 @@ import pytest
 from joinsum.base import libraries
 
 
-def test_openblas_is_where_its_package_has_it() -> None:
+def test_openblas_is_where_its_package_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JOINSUM_OPENBLAS", raising=False)
     package = pytest.importorskip("scipy_openblas32")
     assert Path(libraries.openblas()).parent == Path(package.get_lib_dir())
 

@@ -48,7 +48,7 @@ def test_results_are_as_outside_of_compiled_functions() -> None:
 
 def test_one_graph_of_a_sparse_tensor_is_refused_with_what_to_give() -> None:
     with pytest.raises(
-        joinsum.CaptureError, match=r"do not read a joinsum\.SparseTensor; call joinsum\.einsum outside"
+        joinsum.CaptureError, match=r"do not read sparse tensors; call joinsum\.einsum outside .* x\.to_torch\('csr'\)"
     ):
         joinsum.compile(rectified)(torch.ones(3))
 
@@ -56,3 +56,15 @@ def test_one_graph_of_a_sparse_tensor_is_refused_with_what_to_give() -> None:
 def test_importing_joinsum_does_not_import_dynamo() -> None:
     program = "import joinsum, sys; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_results_of_dense_operands_are_dense_in_compiled_functions_too() -> None:
+    compiled = torch.compile(lambda x: joinsum.einsum("ij,ij->ij", x, x, out_format="csr"), backend="aot_eager")
+    with pytest.raises(joinsum.PlanError, match="dense operands give dense results: out_format='csr'"):
+        compiled(torch.ones(2, 2))
+
+
+def test_tensors_of_torch_in_coordinates_are_read_between_the_graphs() -> None:
+    matrix, x = MATRIX.to_sparse(), torch.tensor([1.0, 3.0, 2.0])
+    compiled = torch.compile(lambda x: joinsum.einsum("ij,j->i", matrix, x).relu(), backend="aot_eager")
+    torch.testing.assert_close(compiled(x), MATRIX @ x)

@@ -428,3 +428,17 @@ def test_results_are_of_one_kind_on_one_site_and_on_several(equation: str, level
     divided = joinsum.einsum(equation, *operands)
     assert isinstance(divided, SparseTensor) == isinstance(alone, SparseTensor)
     torch.testing.assert_close(dense_of(divided), dense_of(alone), rtol=0, atol=1e-10)
+
+
+def test_recordings_of_torch_are_refused_also_of_calls_that_were_made_before() -> None:
+    graph, x = SparseTensor.from_edges([[0, 1], [1, 2]], 3), torch.ones(3, 2)
+    for _ in range(2):
+        with pytest.raises(PlanError, match=r"torch\.jit\.trace cannot record"):
+            torch.jit.trace(lambda x: joinsum.einsum("ij,jk->ik", graph, x), (x,), check_trace=False)
+        joinsum.einsum("ij,jk->ik", graph, x)
+
+
+def test_matrices_of_scipy_are_refused_with_what_takes_them() -> None:
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(PlanError, match=r"give SparseTensor\.from_scipy\(x\): got=csr_array"):
+        joinsum.einsum("ij,jk->ik", scipy_sparse.csr_array((2, 3)), torch.ones(3, 2))

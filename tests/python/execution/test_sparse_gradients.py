@@ -392,3 +392,23 @@ def test_what_would_visit_all_elements_is_refused_in_autograd_too() -> None:
         with pytest.raises(joinsum.PlanError, match="all are visited"):
             joinsum.einsum("ij,i->ij", scores, each, join="exp(x-y)", out_format="csr")
     joinsum.init()
+
+
+@pytest.mark.parametrize("join", ["(x+y)*z", "(x-y)*z"])
+def test_extremes_of_products_with_sums_are_found_again(join: str) -> None:
+    """What is compared with the extreme must not be multiplied out: it would round in another way."""
+    joinsum.init(sites=1)
+    for seed in range(20):
+        chosen = torch.Generator().manual_seed(seed)
+        x, y, z = (
+            torch.randn(shape, generator=chosen, dtype=torch.float64) * (torch.rand(shape, generator=chosen) < 0.3)
+            for shape in ((20, 20), (20,), (20,))
+        )
+        sparse = [SparseTensor.from_torch(each.to_sparse()) for each in (x, y, z)]
+        values, dense = sparse[2].values().clone().requires_grad_(), z.clone().requires_grad_()
+        found = joinsum.einsum("ij,i,j->i", *sparse[:2], sparse[2].with_values(values), join=join, agg="max")
+        expected = ((x + y[:, None] if "+" in join else x - y[:, None]) * dense).amax(1)
+        reached = (expected.detach() != 0).double()  # elements that are not stored tie at zero
+        (found * reached).sum().backward()
+        (expected * reached).sum().backward()
+        torch.testing.assert_close(values.grad, dense.grad[z != 0])

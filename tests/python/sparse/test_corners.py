@@ -433,3 +433,33 @@ def test_numbers_of_entries_are_not_negative() -> None:
 def test_an_extent_that_is_too_large_is_named_with_its_axis() -> None:
     with pytest.raises(PlanError, match=r"whole number below 2\^62: at=\$\.tensors\.A\.shape\[1\]"):
         Program({"tensors": {"A": {"shape": [3, 2**62], "coo": []}}, "queries": []})
+
+
+def test_fills_that_are_computed_in_another_order_are_those_that_were_planned() -> None:
+    tensors = {"A": {"shape": [5, 5], "coo": [[0, 0, 2]]}, "B": {"shape": [3, 5], "coo": [[0, 0, 2]]}}
+    tensors["C"] = {"shape": [2], "coo": [[0, 2]]}
+    body = ["map", "+", [["lit", 0.1], at("C", "k"), at("A", "l", "j"), at("B", "i", "l")]]
+    found = program(tensors, ["agg", "+", ["i", "k", "j"], body], "l").run()["q"].to_dense()
+    torch.testing.assert_close(found, torch.tensor([65.0, 33, 33, 33, 33], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "interpreter"])
+def test_a_product_is_equal_to_itself_in_every_query(engine: str) -> None:
+    chosen = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 60, generator=chosen, dtype=torch.float64)
+    entries = [[i, j, x[i, j].item()] for i in range(60) for j in range(60) if (i + j) % 3 == 0]
+    tensors: dict[str, Any] = {"x": {"shape": [60, 60], "coo": entries}}
+    for name in ("y", "z"):
+        values = torch.randn(60, generator=chosen, dtype=torch.float64)
+        tensors[name] = {"shape": [60], "coo": [[i, value] for i, value in enumerate(values.tolist())]}
+    product = ["map", "*", [at("x", "i", "j"), at("y", "j"), at("z", "i")]]
+    queries = [
+        {"name": "w", "expr": product, "output": ["i", "j"]},
+        {"name": "m", "expr": ["agg", "max", ["j"], at("w", "i", "j")], "output": ["i"]},
+        {
+            "name": "r",
+            "expr": ["agg", "+", ["i", "j"], ["map", "eq", [at("m", "i"), product]]],
+            "output": [],
+        },
+    ]
+    assert Program({"tensors": tensors, "queries": queries}).run(engine=engine)["r"].item() == 60

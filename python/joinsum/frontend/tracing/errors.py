@@ -102,7 +102,8 @@ _TRANSFORMED = (
 
 _SPARSE_ATTRIBUTE = (
     "; the model holds a joinsum.SparseTensor, which captured code does not read: attribute={}; register it as a "
-    "buffer, self.register_buffer(name, x.to_torch()), and take joinsum.nn.SparseLinear for values that are trained"
+    "buffer, self.register_buffer(name, x.to_torch('csr')), and take joinsum.nn.SparseLinear for values that are "
+    "trained"
 )
 
 

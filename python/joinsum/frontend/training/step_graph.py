@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from joinsum import _C
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import CaptureError, PlanError
 from joinsum.base.identity import identical
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
@@ -78,6 +78,7 @@ class StepGraph(Captured):
         self._stored = {i: traced.tensors[i] for i in self._state}
         self._templates: Templates = {}
         self._ran: tuple[_StepProgram, Outcome] | None = None  # until the updates are taken
+        self._has_run = False
         self._call = aot_compile(traced.gm, traced.example_inputs, self._planned_later, _no_backward)
 
     def _planned_later(
@@ -152,8 +153,12 @@ class StepGraph(Captured):
         return {id(x): types[i] for i, x in self._stored.items()}
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
+        before = None if self._has_run else self._versions(actual)
         results: Sequence[Any] = self._call(*actual)
         assert self._ran is not None
+        if before is not None:
+            self._check_not_written(before, self._versions(actual))
+            self._has_run = True
         _, outcome = self._ran
         for position, value in outcome.written.items():
             if position in self._state:
@@ -162,6 +167,19 @@ class StepGraph(Captured):
                 with torch.no_grad():
                     actual[position].copy_(value)
         return results
+
+    def _versions(self, actual: Sequence[Any]) -> dict[int, int]:
+        return {i: actual[i]._version for i in self._parameters if i is not None}
+
+    def _check_not_written(self, before: Mapping[int, int], after: Mapping[int, int]) -> None:
+        """Raises CaptureError where the forward pass writes to a parameter that is trained: the update would be one of
+        the value before."""
+        for i, version in after.items():
+            if version != before[i]:
+                raise CaptureError(
+                    "train_step: the forward pass writes to a parameter that is trained, as max_norm of an embedding "
+                    f"does: parameter={self._names[i]}; take joinsum.distribute and a loop of your own"
+                )
 
     def _execute(self, args: list[Any]) -> list[Any]:
         """The traced graph's results; those of the updates are taken afterwards."""

@@ -506,3 +506,29 @@ def test_an_optimizer_whose_parameters_the_loss_alone_reads_trains_them() -> Non
 
     joinsum.train_step(model, loss, torch.optim.SGD([scale], lr=0.1))(torch.randn(8, 6), torch.arange(8) % 3)
     assert not torch.equal(scale, torch.ones(3))
+
+
+class Bounded(nn.Module):
+    """A table whose rows are bounded, or a weight that is, in the forward pass."""
+
+    def __init__(self, max_norm: float | None) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 4, max_norm=max_norm)
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, words: Tensor) -> Tensor:
+        if self.table.max_norm is None:
+            with torch.no_grad():
+                self.layer.weight.clamp_(-0.1, 0.1)
+        found: Tensor = self.layer(self.table(words))
+        return found
+
+
+@pytest.mark.parametrize(("max_norm", "parameter"), [(0.5, "table.weight"), (None, "layer.weight")])
+def test_writing_to_a_trained_parameter_in_the_forward_pass_is_refused(max_norm: float | None, parameter: str) -> None:
+    joinsum.init(sites=1)
+    model = Bounded(max_norm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = joinsum.train_step(model, nn.functional.mse_loss, optimizer, replicate=["aten::embedding_renorm"])
+    with pytest.raises(joinsum.CaptureError, match=f"writes to a parameter that is trained.*parameter={parameter}"):
+        step(torch.tensor([1, 2, 3]), torch.zeros(3, 1))
