@@ -129,8 +129,11 @@ def einsum(
             out=out,
             out_format=out_format,
         )
+    is_sparse = has_sparse(operands)
+    if not is_sparse and out_format not in ("auto", "dense"):
+        raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
     if torch.compiler.is_dynamo_compiling():
-        if has_sparse(operands):
+        if is_sparse:
             # Imported here, as it imports Dynamo.
             from joinsum.execution.outside_of_graphs import called_outside_of_graphs
 
@@ -138,11 +141,9 @@ def einsum(
                 einsum, equation, *operands, join=join, agg=agg, extents=extents, out=out, out_format=out_format
             )
             return found
-        if out_format not in ("auto", "dense"):
-            raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
-    if has_sparse(operands):
+    if is_sparse:
         current = context()
         with current.preparing("einsum"):
             check_sparse_call(operands)
@@ -150,8 +151,6 @@ def einsum(
                 raise PlanError("einsum: sparse operands give new results, so there is no out=")
             operations = read_operations("einsum", join, agg, extents)
         return sparse_einsum(current, equation, operands, operations, out_format)
-    if out_format not in ("auto", "dense"):
-        raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
             raise PlanError("einsum: relations are computed when they are requested, so there is no out=")
