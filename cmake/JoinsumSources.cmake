@@ -22,9 +22,9 @@ function(joinsum_sources result)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()
 
-# Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{threads,products,pairs,dense,sparse,torch_call}/, from list `all` to list `torch_side`.
+# Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{threads,products,fusion,pairs,dense,sparse,torch_call}/, from list `all` to list `torch_side`.
 function(joinsum_split_torch_kernels all torch_side)
-  set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(threads|products|pairs|dense|sparse|torch_call)/")
+  set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(threads|products|fusion|pairs|dense|sparse|torch_call)/")
   set(with_torch ${${all}})
   set(without_torch ${${all}})
   list(FILTER with_torch INCLUDE REGEX "${pattern}")

@@ -46,6 +46,7 @@ CPP = (
     Floor("sparse"),
     Floor("kernels/threads", _TORCH),
     Floor("kernels/products", _TORCH),
+    Floor("kernels/fusion", _TORCH),
     Floor("kernels/pairs", _DEVICE),
     Floor("kernels/dense", _DEVICE),
     Floor("kernels/sparse", _TORCH),

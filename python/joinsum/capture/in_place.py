@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from joinsum.base.disjoint_sets import DisjointSets
+from joinsum.capture.fusion import FUSED
 from joinsum.capture.operators.table import traits_of
 from joinsum.capture.recording.application import argument_of, operator_name
 
@@ -131,6 +132,9 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
     memory = _Memory(graph, inputs)
     count = 0
     for place, node in enumerate(graph.nodes):
+        if node.target is FUSED:
+            count += _overwrite_fused(memory, node, place)
+            continue
         target, operands = _overwriting(node)
         if target is None or not all(memory.dies(operand, place) for operand in operands.values()):
             continue
@@ -188,6 +192,31 @@ def _merge_updates(graph: fx.Graph, updates: Sequence[fx.Node]) -> int:
             graph.erase_node(result)
         graph.erase_node(node)
     return len(updates)
+
+
+def _overwrite_fused(memory: _Memory, node: fx.Node, place: int) -> bool:
+    """Makes results of a program overwrite operands of their layout, each another one, which stand in their place."""
+    operands: Any = node.args[0]
+    free = [x for x in operands if memory.dies(x, place) and not memory.read_besides(x, node)]
+    overwritten = [-1] * len(node.meta["val"])
+    for result in list(node.users):
+        number: Any = result.args[1]
+        found = next((x for x in free if _alike(x.meta.get("val"), result.meta["val"])), None)
+        if found is None:
+            continue
+        free.remove(found)
+        overwritten[number] = operands.index(found)
+        memory.unite(result, found)
+        result.replace_all_uses_with(found)
+        node.graph.erase_node(result)
+    if max(overwritten) < 0:
+        return False
+    node.target = torch.ops.joinsum.fused_.default
+    node.args = (*node.args, overwritten)
+    kept = [number for number, over in enumerate(overwritten) if over < 0]
+    for result in list(node.users):
+        result.args = (node, kept.index(result.args[1]))  # type: ignore[arg-type]
+    return True
 
 
 def _overwriting(node: fx.Node) -> tuple[torch._ops.OpOverload | None, dict[str, fx.Node]]:
@@ -309,7 +338,7 @@ def _may_share(node: fx.Node, operand: fx.Node) -> bool:
     if node.op != "call_function":
         return False
     if not isinstance(target, torch._ops.OpOverload):
-        return True
+        return operand.target is not FUSED  # each of whose results has memory of its own
     if target.namespace != "aten" and any(each.alias_info for each in target._schema.arguments):
         return operand in _written(node, target)
     views = any(each.alias_info is not None for each in target._schema.returns)

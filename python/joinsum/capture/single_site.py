@@ -26,6 +26,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
+from joinsum.capture.fusion import fuse_elementwise
 from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
 from joinsum.capture.layouts import use_channels_last
 from joinsum.capture.missing_rules import refuse_missing_rules
@@ -70,6 +71,7 @@ class SingleSiteExecutable:
         use_channels_last(nodes)
         merge_views(nodes)
         add_products(nodes, self._tied)
+        fuse_elementwise(nodes)
         overwrite_operands(nodes, self._tied)
         merge_updates(nodes, self._tied)
         use_products(nodes)

@@ -1,0 +1,232 @@
+"""Programs of elementwise operators in captured graphs against the graphs as they were."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from joinsum.capture.fusion import FUSED, fuse_elementwise
+from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.views import merge_views
+
+_FUSED_ = torch.ops.joinsum.fused_.default
+
+
+def _traced(function: Callable[..., Any], *operands: torch.Tensor) -> fx.GraphModule:
+    traced = make_fx(function, tracing_mode="fake")(*operands)
+    merge_views(traced.graph)
+    return traced
+
+
+def _programs(graph: fx.Graph) -> list[str]:
+    return [str(node.args[1]) for node in graph.nodes if node.target in (FUSED, _FUSED_)]
+
+
+def _results(traced: fx.GraphModule, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    traced.graph.lint()
+    traced.recompile()
+    return list(traced(*(x.clone() for x in operands)))
+
+
+def _check(function: Callable[..., Any], operands: Sequence[torch.Tensor], inputs: Sequence[int] = ()) -> fx.Graph:
+    """Compares a function's graph before and after, also where results overwrite operands."""
+    traced = _traced(function, *operands)
+    expected = _results(traced, operands)
+    fuse_elementwise(traced.graph)
+    fused = _results(traced, operands)
+    overwrite_operands(traced.graph, inputs)
+    overwritten = _results(traced, operands)
+    for each in (fused, overwritten):
+        for actual, wanted in zip(each, expected, strict=True):
+            assert actual.dtype is wanted.dtype and actual.stride() == wanted.stride()
+            scale = float(wanted.double().abs().nan_to_num(posinf=0).sum() / max(1, wanted.numel()))
+            torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5 * scale, equal_nan=True)
+    return traced.graph
+
+
+def test_results_that_others_read_are_stored() -> None:
+    x, w = torch.randn(64, 96), torch.randn(96, 96)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        shifted = torch.tanh(x) * 2
+        return shifted @ w, torch.exp(shifted) + x, shifted
+
+    graph = _check(function, (x, w))
+    # The product stands before the exponential, which reads what the first program stores.
+    assert _programs(graph) == ["tanh x0; mul t0 2.0 -> t1", "exp x0; add t0 x1 -> t1"]
+
+
+def test_one_pass_for_operands_that_broadcast_and_for_sums() -> None:
+    x, row, column = torch.randn(70, 90), torch.randn(90), torch.randn(70, 1)
+
+    def function(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor) -> Any:
+        y = (x * row + column).sigmoid()
+        return y, y.mean(), (y - x).square().sum(), y > 0.5
+
+    graph = _check(function, (x, row, column))
+    assert len(_programs(graph)) == 1
+    assert [node for node in graph.nodes if node.target is torch.ops.aten.sum.default] == []
+
+
+def test_what_takes_little_is_computed_again_in_the_backward_pass() -> None:
+    x, w = torch.randn(64, 128), torch.randn(128, 128)
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            w = w.detach().requires_grad_()
+            hidden = x @ w
+            y = torch.relu(hidden * 2 + 1) * (hidden + 3)
+            loss = (y @ w).sum()
+        return loss, torch.autograd.grad(loss, [w])[0]
+
+    graph = _check(step, (x, w))
+    stored = sum(len(node.meta["val"]) for node in graph.nodes if node.target in (FUSED, _FUSED_))
+    assert stored == 2  # y, and the gradient by what it is of
+
+
+def test_exponentials_of_tanh_and_powers_are_stored() -> None:
+    x, w = torch.randn(64, 128), torch.randn(128, 128)
+
+    def step(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            w = w.detach().requires_grad_()
+            loss = ((torch.tanh(x @ w) * 2) @ w).sum()
+        return loss, torch.autograd.grad(loss, [w])[0]
+
+    graph = _check(step, (x, w))
+    assert sum("tanh" in each for each in _programs(graph)) == 1
+
+
+def test_results_overwrite_what_nobody_reads_later() -> None:
+    x, w = torch.randn(80, 80), torch.randn(80, 80)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        product = x @ w
+        return (torch.exp(product) + x * 2,)
+
+    graph = _check(function, (x, w))
+    (node,) = [node for node in graph.nodes if node.target is _FUSED_]
+    assert node.args[2] == [0] and len(node.users) == 0
+
+
+def test_parameters_and_moments_are_updated_in_their_memory() -> None:
+    p, m, g = torch.randn(70, 70), torch.randn(70, 70), torch.randn(70, 70)
+
+    def update(p: torch.Tensor, m: torch.Tensor, g: torch.Tensor) -> Any:
+        new = m * 0.9 + g
+        return p - new * 0.1, new
+
+    graph = _check(update, (p, m, g), inputs=[0, 1])
+    (node,) = [node for node in graph.nodes if node.target is _FUSED_]
+    assert len(node.users) == 0
+    assert {each.name for each in graph.output_node().args[0]} == {"p_1", "m_1"}
+
+
+def test_an_operand_is_not_overwritten_while_a_view_of_it_is_read() -> None:
+    x = torch.randn(80, 80)
+
+    def function(x: torch.Tensor) -> Any:
+        y = x @ x
+        return (y * 2 + y.t(),)
+
+    graph = _check(function, (x,))
+    assert not any(node.target is _FUSED_ for node in graph.nodes)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 4), (3, 1, 5)])
+def test_small_shapes(shape: tuple[int, ...]) -> None:
+    x, y = torch.randn(shape), torch.randn(shape)
+    _check(lambda x, y: (torch.exp(x * y + 1) * x, (x - y).abs().mean(), (x * x + y).sum()), (x, y))
+
+
+def test_images_with_channels_last() -> None:
+    x = torch.randn(4, 8, 24, 24).contiguous(memory_format=torch.channels_last)
+    bias, other = torch.randn(8, 1, 1), torch.randn(4, 8, 24, 24)
+    graph = _check(lambda x, bias, other: (torch.relu(x + bias) * 2 + x, other * 2 + 1), (x, bias, other))
+    assert len(_programs(graph)) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64])
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    x = torch.arange(5000).to(dtype)
+    traced = _traced(lambda x: ((x * 2 + 1) * x,), x)
+    expected = _results(traced, [x])
+    assert (fuse_elementwise(traced.graph) > 0) is (dtype is torch.float64)
+    assert torch.equal(_results(traced, [x])[0], expected[0])
+
+
+def test_numbers_of_other_dtypes_beside_tensors() -> None:
+    x, one = torch.randn(5000), torch.tensor(0.1, dtype=torch.float64)
+    _check(lambda x, one: ((x * one + 1) * x, torch.where(x > one, x, one.float())), (x, one))
+
+
+def test_constants_are_numbers() -> None:
+    x = torch.randn(100, 100)
+    graph = _check(lambda x: ((x + torch.ones_like(x)) * torch.full((1,), 2.0).expand(100, 100),), (x,))
+    assert _programs(graph) == ["add x0 1.0; mul t0 2.0 -> t1"]
+
+
+_UNARY = [torch.tanh, torch.exp, torch.sigmoid, torch.relu, torch.neg, torch.sin, torch.abs, torch.nn.functional.gelu]
+_BINARY = [torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum]
+
+
+def _random_function(seed: int) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    rows, columns = draw.choice([1, 7, 64, 90]), draw.choice([5, 64, 80])
+    shapes = [(rows, columns), (rows, columns), (columns,), (rows, 1), (columns, columns), ()]
+    dtype = draw.choice([torch.float32, torch.float64])
+    operands = [torch.randn(shape, dtype=dtype) * 0.5 for shape in shapes]
+    plan = [(draw.random(), draw.random(), draw.random(), draw.randrange(1000)) for _ in range(draw.randint(4, 25))]
+
+    def forward(*given: torch.Tensor) -> list[torch.Tensor]:
+        known = list(given[:4]) + [given[5]]
+        whole = [given[0], given[1]]
+        for kind, one, two, which in plan:
+            a, b = known[int(one * len(known))], known[int(two * len(known))]
+            x = whole[int(one * len(whole))]
+            if kind < 0.3:
+                y = _UNARY[which % len(_UNARY)](a.clamp(-3, 3))
+            elif kind < 0.65:
+                y = _BINARY[which % len(_BINARY)](a, b)
+            elif kind < 0.75:
+                y = torch.where(a > 0, b, a * 0.5)
+            elif kind < 0.83:
+                y = x @ given[4] / columns
+            elif kind < 0.88:
+                y = x.t().reshape(x.shape) + b
+            elif kind < 0.94:
+                y = x.mean(-1, keepdim=True) * a
+            else:
+                y = (x * x).mean() + a
+            known.append(y)
+            if y.shape == given[0].shape:
+                whole.append(y)
+        return known[-3:]
+
+    def step(*given: torch.Tensor) -> list[torch.Tensor]:
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in given]
+            results = forward(*leaves)
+            loss = sum((y.square().mean() for y in results), start=leaves[5] * 0)
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        updated = [x if g is None else x - 0.1 * g for x, g in zip(leaves, gradients, strict=True)]
+        return [loss.detach(), *(x.detach() for x in (*results, *updated))]
+
+    return (step if draw.random() < 0.7 else lambda *given: [y.clone() for y in forward(*given)]), operands
+
+
+@pytest.mark.parametrize("first", range(0, 100, 25))
+def test_random_functions_and_their_training_steps(first: int) -> None:
+    for seed in range(first, first + 25):
+        function, operands = _random_function(seed)
+        try:
+            _check(function, operands)
+        except AssertionError as error:
+            raise AssertionError(f"seed={seed}") from error
