@@ -104,6 +104,18 @@ ELSEWHERE = (
         "steps of one contraction, by kinds of elements",
     ),
     Row(
+        "csrc/kernels/fusion",
+        "functions loops loops_avx2 loops_avx512 loops_portable",
+        "cpp/kernels/fusion/program_test.cpp",
+        "the functions of programs, by instruction sets: each is the standard library's",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
+        "fused",
+        "python/capture/test_fusion.py",
+        "graphs with these operators are compared with the graphs as they were",
+    ),
+    Row(
         "csrc/kernels/reference",
         "array",
         "cpp/kernels/reference/reference_test.cpp",

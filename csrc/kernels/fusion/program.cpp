@@ -218,7 +218,8 @@ Program::Program(const std::string& text) {
   const size_t before = static_cast<size_t>(operands_ + numbers);
   last_read_.assign(before + steps_.size(), -1);
   for (size_t i = 0; i < steps_.size(); ++i) {
-    for (const int32_t argument : steps_[i].arguments) last_read_[static_cast<size_t>(argument)] = static_cast<int32_t>(i);
+    for (const int32_t argument : steps_[i].arguments)
+      last_read_[static_cast<size_t>(argument)] = static_cast<int32_t>(i);
   }
   std::vector<bool> kept(last_read_.size(), false);
   for (const Output& output : outputs_) kept[static_cast<size_t>(output.value)] = true;
@@ -241,15 +242,15 @@ Program::Program(const std::string& text) {
 std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten) const {
   JOINSUM_KERNEL_CHECK(static_cast<int32_t>(operands.size()) == operands_,
                        "fused: another number of operands: wanted=", operands_, ", given=", operands.size());
-  JOINSUM_KERNEL_CHECK(
-      overwritten.empty() || overwritten.size() == outputs_.size(),
-      "fused: operands that are overwritten: wanted=", outputs_.size(), ", given=", overwritten.size());
+  JOINSUM_KERNEL_CHECK(overwritten.empty() || overwritten.size() == outputs_.size(),
+                       "fused: operands that are overwritten: wanted=", outputs_.size(),
+                       ", given=", overwritten.size());
   const at::ScalarType dtype = dtype_of(operands);
   const at::MemoryFormat format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   at::DimVector shape;
   for (const at::Tensor& x : operands) shape = at::infer_size_dimvector(shape, x.sizes());
-  JOINSUM_KERNEL_CHECK(!channels_last || shape.size() == 4, "fused: channels last are of four axes: given=",
-                       shape.size());
+  JOINSUM_KERNEL_CHECK(!channels_last || shape.size() == 4,
+                       "fused: channels last are of four axes: given=", shape.size());
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size());
   for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -259,7 +260,8 @@ std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last
       results.push_back(outputs_[i].reduces() ? at::empty({}, options) : at::empty(shape, options, format));
       continue;
     }
-    JOINSUM_KERNEL_CHECK(over < operands_ && outputs_[i].kind == Kind::kEach, "fused: no operand to overwrite: number=", over);
+    JOINSUM_KERNEL_CHECK(over < operands_ && outputs_[i].kind == Kind::kEach,
+                         "fused: no operand to overwrite: number=", over);
     const at::Tensor& x = operands[static_cast<size_t>(over)];
     JOINSUM_KERNEL_CHECK(x.sizes() == at::IntArrayRef(shape) && x.scalar_type() == dtype && x.is_contiguous(format),
                          "fused: an operand that is overwritten has the results' shape, dtype and layout");

@@ -36,9 +36,9 @@ class Program {
   static std::shared_ptr<const Program> of(std::string_view text);
 
   /// The results. Operands broadcast; they have one floating-point dtype, float32 or float64, but for truth values and
-  /// tensors of no axes. New results lie in memory in the order of their axes, or `channels_last`; number i is written over
-  /// operand overwritten[i] instead, unless that is negative, which has the results' shape, dtype and layout. Results do
-  /// not depend on the number of threads.
+  /// tensors of no axes. New results lie in memory in the order of their axes, or `channels_last`; number i is written
+  /// over operand overwritten[i] instead, unless that is negative, which has the results' shape, dtype and layout.
+  /// Results do not depend on the number of threads.
   std::vector<at::Tensor> run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten = {}) const;
 
   /// Of one element.

@@ -25,8 +25,7 @@ std::vector<at::Tensor> fused_(at::TensorList operands, c10::string_view program
 
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {
   library.def("fused(Tensor[] operands, str program, *, bool channels_last=False) -> Tensor[]");
-  library.def(
-      "fused_(Tensor(a!)[] operands, str program, int[] overwritten, *, bool channels_last=False) -> Tensor[]");
+  library.def("fused_(Tensor(a!)[] operands, str program, int[] overwritten, *, bool channels_last=False) -> Tensor[]");
 }
 
 TORCH_LIBRARY_IMPL(joinsum, CPU, library) {

@@ -95,8 +95,35 @@ _BETWEEN = "where(min(self > {0}, self < {1}), grad_output{2}, 0)"
 _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     **{
         f"aten::{name}": f"{name}(self)"
-        for name in """neg abs floor ceil trunc round exp exp2 expm1 log log2 log10 log1p sqrt reciprocal sin cos tan
-        asin acos atan sinh cosh tanh erf erfc sigmoid""".split()
+        for name in [
+            "neg",
+            "abs",
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "reciprocal",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "erf",
+            "erfc",
+            "sigmoid",
+        ]
     },
     "aten::sgn": "sign(self)",
     "aten::sign": "sign(self)",
@@ -154,7 +181,9 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::hardswish": f"self*({_SIGMOID_GATE})",
     "aten::hardswish_backward": "where(self <= -3, 0, where(self >= 3, grad_output, grad_output*(self/3 + 0.5)))",
     "aten::hardsigmoid": _SIGMOID_GATE,
-    "aten::hardsigmoid_backward": _BETWEEN.format("-3", "3", "*0.1666666716337204"),  # torch's sixth has single precision
+    "aten::hardsigmoid_backward": _BETWEEN.format(
+        "-3", "3", "*0.1666666716337204"
+    ),  # torch's sixth has single precision
     "aten::mse_loss_backward": lambda given: f"grad_output*(self - target)*{2 * _normalised(given)!r}",
     "aten::binary_cross_entropy_backward": _bce_backward,
     "aten::smooth_l1_loss_backward": _smooth_l1_backward,

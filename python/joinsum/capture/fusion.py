@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import fx
@@ -279,7 +279,7 @@ def _cost(formula: ast.expr) -> int:
 def _member(node: fx.Node) -> _Member | None:
     """The node as a part of a program; None where it cannot be one."""
     target = node.target
-    value = node.meta.get("val")
+    value: Any = node.meta.get("val")
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or not _is_plain(value):
         return None
     name = operator_name(target)
@@ -298,7 +298,7 @@ def _member(node: fx.Node) -> _Member | None:
     dtype = next(iter(numbers), None)
     if not truth and dtype not in (None, value.dtype):
         return None
-    shape = torch.broadcast_shapes(*(each.meta["val"].shape for each in tensors))
+    shape = _broadcast([each.meta["val"] for each in tensors])
     given["elements"] = shape.numel()
     formula = formula_of(name, given, truth=truth, all_truth=not numbers)
     if formula is None:
@@ -318,7 +318,7 @@ def _member(node: fx.Node) -> _Member | None:
     return _Member(tuple(shape), dtype if truth else value.dtype, channels_last, formula, values, reduction)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a value is a dense tensor on the CPU, whose shape is known."""
     return (
         isinstance(value, torch.Tensor)
@@ -347,7 +347,13 @@ def _constant(node: fx.Node) -> float | None:
     if node.target in _SHAPES:
         below: Any = node.args[0]
         return _constant(below)
-    return _ONES_AND_ZEROS.get(node.target)
+    target: Any = node.target
+    return _ONES_AND_ZEROS.get(target)
+
+
+def _broadcast(values: Sequence[torch.Tensor]) -> torch.Size:
+    """The shape that tensors broadcast to."""
+    return torch.Size(torch.broadcast_shapes(*(value.shape for value in values)))  # type: ignore[no-untyped-call]
 
 
 class _Writer:
@@ -409,7 +415,7 @@ class _Writer:
                 if isinstance(sign, (ast.Mult, ast.Div)) and b == 1:
                     return a
                 if isinstance(a, float) and isinstance(b, float) and type(sign) in _FOLDED:
-                    return _FOLDED[type(sign)](a, b)
+                    return float(_FOLDED[type(sign)](a, b))
                 return self._step(_SIGNS[type(sign)], a, b)
             case ast.Compare(left=left, ops=[sign], comparators=[right]):
                 return self._step(_SIGNS[type(sign)], self._written(left, values), self._written(right, values))
@@ -430,4 +436,4 @@ def _tell(operands: Sequence[fx.Node], shape: tuple[int, ...], dtype: torch.dtyp
     values = [each.meta["val"] for each in operands]
     with_axes = [value.dtype for value in values if value.dim() > 0 and value.dtype is not torch.bool]
     found = with_axes or [value.dtype for value in values if value.dtype is not torch.bool]
-    return found[:1] == [dtype] and torch.broadcast_shapes(*(value.shape for value in values)) == torch.Size(shape)
+    return found[:1] == [dtype] and _broadcast(values) == torch.Size(shape)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx
-from torch.fx.experimental.proxy_tensor import make_fx
-
 from joinsum.capture.fusion import FUSED, fuse_elementwise
 from joinsum.capture.in_place import overwrite_operands
 from joinsum.capture.views import merge_views
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 _FUSED_ = torch.ops.joinsum.fused_.default
 
@@ -44,7 +43,8 @@ def _check(function: Callable[..., Any], operands: Sequence[torch.Tensor], input
     overwritten = _results(traced, operands)
     for each in (fused, overwritten):
         for actual, wanted in zip(each, expected, strict=True):
-            assert actual.dtype is wanted.dtype and actual.stride() == wanted.stride()
+            assert actual.dtype is wanted.dtype
+            assert actual.stride() == wanted.stride()
             scale = float(wanted.double().abs().nan_to_num(posinf=0).sum() / max(1, wanted.numel()))
             torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5 * scale, equal_nan=True)
     return traced.graph
@@ -112,7 +112,8 @@ def test_results_overwrite_what_nobody_reads_later() -> None:
 
     graph = _check(function, (x, w))
     (node,) = [node for node in graph.nodes if node.target is _FUSED_]
-    assert node.args[2] == [0] and len(node.users) == 0
+    assert node.args[2] == [0]
+    assert len(node.users) == 0
 
 
 def test_parameters_and_moments_are_updated_in_their_memory() -> None:
@@ -186,7 +187,7 @@ def _random_function(seed: int) -> tuple[Callable[..., Any], list[torch.Tensor]]
     plan = [(draw.random(), draw.random(), draw.random(), draw.randrange(1000)) for _ in range(draw.randint(4, 25))]
 
     def forward(*given: torch.Tensor) -> list[torch.Tensor]:
-        known = list(given[:4]) + [given[5]]
+        known = [*given[:4], given[5]]
         whole = [given[0], given[1]]
         for kind, one, two, which in plan:
             a, b = known[int(one * len(known))], known[int(two * len(known))]

@@ -142,7 +142,8 @@ TYPED_TEST(LoopsOfFunctions, AreTheFunctionsTheyAreNamedAfter) {
         loops[f](a.data(), b.data(), c.data(), out.data(), static_cast<int64_t>(count));
         EXPECT_EQ(out[count], T(-77)) << kFunctionRows[f].name << " writes beyond the end";
         for (size_t i = 0; i < count; ++i) {
-          const double wanted = static_cast<double>(static_cast<T>(expected(static_cast<Function>(f), a[i], b[i], c[i])));
+          const double wanted =
+              static_cast<double>(static_cast<T>(expected(static_cast<Function>(f), a[i], b[i], c[i])));
           const auto where = std::string(kFunctionRows[f].name) + " of " + std::to_string(a[i]);
           if (std::isnan(wanted)) {
             EXPECT_TRUE(std::isnan(out[i])) << where;
@@ -169,9 +170,11 @@ std::vector<at::Tensor> run(const std::string& text, std::vector<at::Tensor> ope
 }
 
 TEST(Programs, ReadOperandsThatBroadcast) {
-  const at::Tensor x = sample({5, 1, 77}), y = sample({3, 1}), z = sample({77, 3}).t(), n = at::scalar_tensor(2.0, at::kDouble);
+  const at::Tensor x = sample({5, 1, 77}), y = sample({3, 1}), z = sample({77, 3}).t(),
+                   n = at::scalar_tensor(2.0, at::kDouble);
   const at::Tensor mask = sample({5, 3, 1}).gt(0);
-  const auto out = run("mul x0 x1; add t0 x2; where x3 t1 -1.5; mul t2 x4; gt t3 0.25 -> t3 t4:bool t1", {x, y, z, mask, n});
+  const auto out =
+      run("mul x0 x1; add t0 x2; where x3 t1 -1.5; mul t2 x4; gt t3 0.25 -> t3 t4:bool t1", {x, y, z, mask, n});
   const at::Tensor sum = x * y + z, each = at::where(mask, sum, -1.5) * 2;
   EXPECT_TRUE(at::allclose(out[0], each));
   EXPECT_TRUE(at::equal(out[1], out[0].gt(0.25)));
