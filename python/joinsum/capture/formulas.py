@@ -261,7 +261,8 @@ def formula_of(name: str, given: Arguments, *, truth: bool, all_truth: bool) -> 
     return _parsed(formula if isinstance(formula, str) else formula(given))
 
 
-def arguments_in(formula: ast.expr) -> set[str]:
+@functools.cache
+def arguments_in(formula: ast.expr) -> frozenset[str]:
     """The names of the arguments that a formula reads.
 
     >>> sorted(arguments_in(ast.parse("min(max(self, min), inf)", mode="eval").body))
@@ -269,7 +270,7 @@ def arguments_in(formula: ast.expr) -> set[str]:
     """
     called = {id(each.func) for each in ast.walk(formula) if isinstance(each, ast.Call)}
     names = (each for each in ast.walk(formula) if isinstance(each, ast.Name) and id(each) not in called)
-    return {each.id for each in names} - {"inf"}
+    return frozenset(each.id for each in names) - {"inf"}
 
 
 def reduction_of(name: str, given: Arguments) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -181,13 +183,12 @@ class _Fusion:
             early = (user for each in together for user in each.users if user not in together)
             if all(self.places[user] > self.places[node] for user in early):
                 ordered = sorted(together, key=self.places.__getitem__)
-                candidate = _Group({each: together[each] for each in ordered})
-                if len(_Writer(candidate.members).with_all().operands) <= _MOST_OPERANDS:
-                    out = candidate
+                if len(_read(together)) <= _MOST_OPERANDS:
+                    out = _Group({each: together[each] for each in ordered})
         return out
 
     def _is_worth_it(self, group: _Group) -> bool:
-        few = torch.Size(group.own.shape).numel() <= _FEW
+        few = math.prod(group.own.shape) <= _FEW
         return len(group.members) >= (3 if few else 2) and group.program(group.outputs) is not None
 
     def _compute_again(self, fused: Collection[_Group]) -> None:
@@ -243,6 +244,12 @@ class _Fusion:
                 user.replace_input_with(node, replaced[node])
 
 
+def _read(members: Mapping[fx.Node, _Member]) -> set[fx.Node]:
+    """What operators read of others."""
+    values = (value for member in members.values() for value in member.values.values() if isinstance(value, fx.Node))
+    return {value for value in values if value not in members}
+
+
 def _reads_reduced(group: _Group, reader: _Group) -> bool:
     reduced = {node for node, each in group.members.items() if each.reduction}
     return any(value in reduced for each in reader.members.values() for value in each.values.values())
@@ -263,6 +270,7 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
     return len([each for each in more if each.meta["val"].dim() > 0]) <= 1
 
 
+@functools.cache
 def _cost(formula: ast.expr) -> int:
     """About how many additions a formula takes as long as."""
     cost = 0
@@ -299,7 +307,7 @@ def _member(node: fx.Node) -> _Member | None:
     if not truth and dtype not in (None, value.dtype):
         return None
     shape = _broadcast([each.meta["val"] for each in tensors])
-    given["elements"] = shape.numel()
+    given["elements"] = math.prod(shape)
     formula = formula_of(name, given, truth=truth, all_truth=not numbers)
     if formula is None:
         return None
@@ -315,7 +323,7 @@ def _member(node: fx.Node) -> _Member | None:
     values = {each: given[each] for each in arguments_in(formula)}
     if any(not isinstance(each, (fx.Node, int, float)) for each in values.values()):
         return None
-    return _Member(tuple(shape), dtype if truth else value.dtype, channels_last, formula, values, reduction)
+    return _Member(shape, dtype if truth else value.dtype, channels_last, formula, values, reduction)
 
 
 def _is_plain(value: Any) -> TypeGuard[torch.Tensor]:
@@ -323,7 +331,7 @@ def _is_plain(value: Any) -> TypeGuard[torch.Tensor]:
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
-        and value.is_cpu
+        and value.device.type == "cpu"
         and all(type(extent) is int for extent in value.shape)
     )
 
@@ -351,9 +359,12 @@ def _constant(node: fx.Node) -> float | None:
     return _ONES_AND_ZEROS.get(target)
 
 
-def _broadcast(values: Sequence[torch.Tensor]) -> torch.Size:
+def _broadcast(values: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """The shape that tensors broadcast to."""
-    return torch.Size(torch.broadcast_shapes(*(value.shape for value in values)))  # type: ignore[no-untyped-call]
+    shapes = [tuple(value.shape) for value in values]
+    rank = max(map(len, shapes))
+    aligned = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    return tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*aligned, strict=True))
 
 
 class _Writer:
@@ -370,11 +381,6 @@ class _Writer:
     @property
     def text(self) -> str:
         return f"{'; '.join(self.steps)} -> {' '.join(self._results)}"
-
-    def with_all(self) -> _Writer:
-        for node in self._members:
-            self._token(node)
-        return self
 
     def add_result(self, node: fx.Node) -> None:
         token = self._token(node)
@@ -436,4 +442,4 @@ def _tell(operands: Sequence[fx.Node], shape: tuple[int, ...], dtype: torch.dtyp
     values = [each.meta["val"] for each in operands]
     with_axes = [value.dtype for value in values if value.dim() > 0 and value.dtype is not torch.bool]
     found = with_axes or [value.dtype for value in values if value.dtype is not torch.bool]
-    return found[:1] == [dtype] and _broadcast(values) == torch.Size(shape)
+    return found[:1] == [dtype] and _broadcast(values) == shape
