@@ -9,6 +9,7 @@ namespace joinsum::kernels::fusion {
 
 /// Functions of one element of each argument. Truth values are 1 and 0; what is not 0 is true.
 enum class Function : uint8_t {
+  kUnit,  ///< the argument, which a program checks to lie between 0 and 1
   kNeg,
   kAbs,
   kSign,  ///< 0 of what is not a number
@@ -62,6 +63,7 @@ struct FunctionRow {
 };
 
 inline constexpr std::array kFunctionRows{
+    FunctionRow{"unit", 1},
     FunctionRow{"neg", 1},     FunctionRow{"abs", 1},   FunctionRow{"sign", 1},  FunctionRow{"floor", 1},
     FunctionRow{"ceil", 1},    FunctionRow{"round", 1}, FunctionRow{"trunc", 1}, FunctionRow{"exp", 1},
     FunctionRow{"exp2", 1},    FunctionRow{"expm1", 1}, FunctionRow{"log", 1},   FunctionRow{"log2", 1},

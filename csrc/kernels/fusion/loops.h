@@ -30,14 +30,14 @@ struct LoopsOf {
   }
 
   static V ndtr(const V& x) {
-    if constexpr (std::is_same_v<T, double>) return (x * V(-0.70710678118654752440)).erfc() * V(0.5);
+    if constexpr (std::is_same_v<T, double>) return (V(1) + (x * V(0.70710678118654752440)).erf()) * V(0.5);
     // Source: Abramowitz and Stegun, 7.1.26: 1 - erf(z) by a polynomial of 1 / (1 + p z), within 1.5e-7, for z >= 0.
     constexpr float kFactors[] = {1.061405429F, -1.453152027F, 1.421413741F, -0.284496736F, 0.254829592F};
     const V size = x.abs();
     const V t = V(1) / (V(1) + size * V(static_cast<T>(0.3275911 * 0.70710678118654752440)));
     V sum(static_cast<T>(kFactors[0]));
     for (int i = 1; i < 5; ++i) sum = at::vec::fmadd(sum, t, V(static_cast<T>(kFactors[i])));
-    const V beyond = sum * t * (size * size * V(T(-0.5))).exp() * V(T(0.5));
+    const V beyond = sum * t * (size * size * V(T(-0.5))).exp_u20() * V(T(0.5));
     return V::blendv(V(1) - beyond, beyond, x < V(0));
   }
 
@@ -50,7 +50,7 @@ struct LoopsOf {
     const V square = x * x;
     V sum(static_cast<T>(kFactors[0]));
     for (int i = 1; i < 5; ++i) sum = at::vec::fmadd(sum, square, V(static_cast<T>(kFactors[i])));
-    const V near = at::vec::fmadd(sum * square, x, x);
+    const V near = at::vec::fmadd(sum, square, V(1)) * x;
     const V far = V(1) - V(2) / (V(1) + (size + size).exp());
     return V::blendv(V::blendv(far, far.neg(), x < V(0)), near, size < V(T(0.625)));
   }
@@ -62,6 +62,7 @@ struct LoopsOf {
 
   static Loops<T> all() {
     return {
+        loop<1, [](const V& x) { return x; }>,
         loop<1, [](const V& x) { return x.neg(); }>,
         loop<1, [](const V& x) { return x.abs(); }>,
         loop<1, [](const V& x) { return x.gt(V(0)) - x.lt(V(0)); }>,

@@ -1,6 +1,7 @@
 #include "kernels/fusion/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstring>
 #include <map>
@@ -56,10 +57,11 @@ Source source_of(const at::Tensor& x, at::IntArrayRef shape, bool channels_last)
 
 template <class T, class From>
 void copy_run(const From* from, int64_t stride, int64_t count, T* to) {
-  if (stride == 0) {
-    std::fill_n(to, count, static_cast<T>(*from));
-  } else if (stride == 1 && std::is_same_v<T, From>) {
+  if (stride == 1 && std::is_same_v<T, From> && count > 16) {
     std::memcpy(to, from, sizeof(T) * static_cast<size_t>(count));
+  } else if (stride == 0) {
+    const auto value = static_cast<T>(*from);
+    for (int64_t i = 0; i < count; ++i) to[i] = value;
   } else {
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i * stride]);
   }
@@ -69,6 +71,17 @@ void copy_run(const From* from, int64_t stride, int64_t count, T* to) {
 template <class T, class From>
 void load(const Source& source, const From* data, int64_t begin, int64_t count, T* to) {
   const auto& axes = source.axes;
+  const Axis& last = axes.back();
+  if (axes.size() == 2 && axes.front().stride == 0 && count > last.extent) {
+    // A row that repeats: twice what is there, as often as it takes.
+    const int64_t first = begin % last.extent;
+    copy_run(data + first * last.stride, last.stride, last.extent - first, to);
+    copy_run(data, last.stride, first, to + last.extent - first);
+    for (int64_t have = last.extent; have < count; have *= 2) {
+      std::memcpy(to + have, to, sizeof(T) * static_cast<size_t>(std::min(have, count - have)));
+    }
+    return;
+  }
   c10::SmallVector<int64_t, 8> at(axes.size());
   int64_t offset = 0;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -76,15 +89,15 @@ void load(const Source& source, const From* data, int64_t begin, int64_t count, 
     begin /= axes[i].extent;
     offset += at[i] * axes[i].stride;
   }
-  const Axis& last = axes.back();
+  const size_t inner = axes.size() - 1;
   while (count > 0) {
-    const int64_t run = std::min(count, last.extent - at.back());
+    const int64_t run = std::min(count, last.extent - at[inner]);
     copy_run(data + offset, last.stride, run, to);
     to += run;
     count -= run;
     offset += run * last.stride;
-    at.back() += run;
-    for (size_t i = axes.size() - 1; i > 0 && at[i] == axes[i].extent; --i) {
+    at[inner] += run;
+    for (size_t i = inner; i > 0 && at[i] == axes[i].extent; --i) {
       offset += axes[i - 1].stride - axes[i].extent * axes[i].stride;
       at[i] = 0;
       ++at[i - 1];
@@ -108,6 +121,13 @@ double sum(const T* x, int64_t count) {
   }
   for (; at < count; ++at) sums[0] += x[at];
   return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+template <class T>
+bool all_between_0_and_1(const T* x, int64_t count) {
+  bool all = true;
+  for (int64_t i = 0; i < count; ++i) all &= x[i] >= 0 && x[i] <= 1;
+  return all;
 }
 
 /// The dtype that functions are computed in: that of operands with axes, if one of them is no truth value.
@@ -263,10 +283,11 @@ std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last
     JOINSUM_KERNEL_CHECK(over < operands_ && outputs_[i].kind == Kind::kEach,
                          "fused: no operand to overwrite: number=", over);
     const at::Tensor& x = operands[static_cast<size_t>(over)];
-    JOINSUM_KERNEL_CHECK(x.sizes() == at::IntArrayRef(shape) && x.scalar_type() == dtype && x.is_contiguous(format),
-                         "fused: an operand that is overwritten has the results' shape, dtype and layout");
+    JOINSUM_KERNEL_CHECK(x.sizes() == at::IntArrayRef(shape) && x.scalar_type() == dtype,
+                         "fused: an operand that is overwritten has the results' shape and dtype");
     x.unsafeGetTensorImpl()->bump_version();
-    results.push_back(x);
+    // What lies otherwise in memory than the graph says is overwritten in the end.
+    results.push_back(x.is_contiguous(format) ? x : at::empty(shape, x.options(), format));
   }
   c10::SmallVector<at::Tensor, 4> converted;  // of one element, whose dtype is another one
   Sources sources;
@@ -279,6 +300,11 @@ std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last
     compute<float>(sources, elements, results, overwritten);
   } else {
     compute<double>(sources, elements, results, overwritten);
+  }
+  for (size_t i = 0; i < overwritten.size(); ++i) {
+    if (overwritten[i] < 0) continue;
+    const at::Tensor& x = operands[static_cast<size_t>(overwritten[i])];
+    if (!results[i].is_same(x)) results[i] = x.copy_(results[i]);
   }
   return results;
 }
@@ -314,6 +340,7 @@ void Program::compute(const Sources& sources, int64_t elements, const std::vecto
     if (outputs_[i].reduces()) sums[i].resize(static_cast<size_t>(tiles));
   }
   const Loops<T>& loops = loops_of<T>();
+  std::atomic<bool> beyond = false;
   threads::for_each_range(tiles, grain, [&](int64_t first, int64_t last) {
     const int64_t begin = first * tile;
     const int64_t end = std::min(last * tile, elements);
@@ -350,6 +377,7 @@ void Program::compute(const Sources& sources, int64_t elements, const std::vecto
                                              values[static_cast<size_t>(arguments[1])],
                                              values[static_cast<size_t>(arguments[2])], to, count);
         values[before + i] = to;
+        if (function == Function::kUnit && !all_between_0_and_1(to, count)) beyond = true;
       }
       for (const size_t i : copied) {
         const T* const from = values[static_cast<size_t>(outputs_[i].value)];
@@ -364,6 +392,7 @@ void Program::compute(const Sources& sources, int64_t elements, const std::vecto
       }
     }
   });
+  TORCH_CHECK(!beyond, "all elements of input should be between 0 and 1");  // as binary_cross_entropy says it
   for (const size_t i : copied) {
     if (!outputs_[i].reduces()) continue;
     const double total = std::accumulate(sums[i].begin(), sums[i].end(), 0.0);

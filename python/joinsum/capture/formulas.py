@@ -47,8 +47,8 @@ def _power(given: Arguments) -> str:
 
 
 def _clamp(given: Arguments) -> str:
-    low = "self" if given["min"] is None else "max(self, min)"
-    return low if given["max"] is None else f"min({low}, max)"
+    low = "self" if given["min"] is None else "max(min, self)"
+    return low if given["max"] is None else f"min(max, {low})"
 
 
 def _elu_backward(given: Arguments) -> str:
@@ -65,7 +65,7 @@ def _lerp(given: Arguments) -> str:
 
 def _normalised(given: Arguments) -> float:
     """What the gradient of a loss is multiplied by for its mean."""
-    return 1 / given["elements"] if given["reduction"] == 1 else 1.0
+    return 1 / max(1, given["elements"]) if given["reduction"] == 1 else 1.0
 
 
 def _bce_backward(given: Arguments) -> str:
@@ -85,13 +85,14 @@ def _huber_backward(given: Arguments) -> str:
 
 def _bce(given: Arguments) -> str:
     weight = "" if given["weight"] is None else "*weight"
-    return f"((target - 1)*max(log1p(-self), -100) - target*max(log(self), -100)){weight}"
+    return f"((target - 1)*max(log1p(-unit(self)), -100) - target*max(log(unit(self)), -100)){weight}"
 
 
 _SIGMOID_GATE = "max(min(self + 3, 6), 0)/6"
 _BETWEEN = "where(min(self > {0}, self < {1}), grad_output{2}, 0)"
 
-# Results are numbers. An operand may be a truth value, which is 1 or 0.
+# Results are numbers. An operand may be a truth value, which is 1 or 0. Of equal arguments, as of zeros of both signs,
+# `max` and `min` give the second one.
 _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     **{
         f"aten::{name}": f"{name}(self)"
@@ -149,10 +150,10 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::pow.Scalar": "pow(self, exponent)",
     "aten::clamp": _clamp,
     "aten::clamp.Tensor": _clamp,
-    "aten::clamp_min": "max(self, min)",
-    "aten::clamp_min.Tensor": "max(self, min)",
-    "aten::clamp_max": "min(self, max)",
-    "aten::clamp_max.Tensor": "min(self, max)",
+    "aten::clamp_min": "max(min, self)",
+    "aten::clamp_min.Tensor": "max(min, self)",
+    "aten::clamp_max": "min(max, self)",
+    "aten::clamp_max.Tensor": "min(max, self)",
     "aten::lerp.Scalar": _lerp,
     "aten::lerp.Tensor": "where(abs(weight) < 0.5, self + weight*(end - self), end - (end - self)*(1 - weight))",
     "aten::addcmul": "self + tensor1*tensor2*value",
@@ -160,7 +161,7 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::where.self": "where(condition, self, other)",
     "aten::masked_fill.Scalar": "where(mask, value, self)",
     "aten::masked_fill.Tensor": "where(mask, value, self)",
-    "aten::relu": "max(self, 0)",
+    "aten::relu": "max(0, self)",
     "aten::threshold": "where(self <= threshold, value, self)",
     "aten::threshold_backward": "where(self <= threshold, 0, grad_output)",
     "aten::sigmoid_backward": "grad_output*(1 - output)*output",
@@ -176,7 +177,7 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::elu_backward": _elu_backward,
     "aten::leaky_relu": "where(self > 0, self, self*negative_slope)",
     "aten::leaky_relu_backward": "where(self > 0, grad_output, grad_output*negative_slope)",
-    "aten::hardtanh": "min(max(self, min_val), max_val)",
+    "aten::hardtanh": "min(max_val, max(min_val, self))",
     "aten::hardtanh_backward": _BETWEEN.format("min_val", "max_val", ""),
     "aten::hardswish": f"self*({_SIGMOID_GATE})",
     "aten::hardswish_backward": "where(self <= -3, 0, where(self >= 3, grad_output, grad_output*(self/3 + 0.5)))",
@@ -245,7 +246,7 @@ def formula_of(name: str, given: Arguments, *, truth: bool, all_truth: bool) -> 
     all_truth   whether all of its operands are
 
     >>> ast.unparse(formula_of("aten::relu", {}, truth=False, all_truth=False))
-    'max(self, 0)'
+    'max(0, self)'
     """
     if name in _SUMS:
         return _parsed("self") if given["dtype"] is None and not truth and not all_truth else None

@@ -54,7 +54,7 @@ _MOST_OPERANDS = 24
 _FEW = 4096
 # The most that it may take to compute an element again where it is read, in additions, and what some functions take.
 _CHEAP = 12
-_ADDITIONS = dict.fromkeys(["neg", "abs", "sign", "floor", "ceil", "round", "trunc", "max", "min", "where"], 1)
+_ADDITIONS = dict.fromkeys(["unit", "neg", "abs", "sign", "floor", "ceil", "round", "trunc", "max", "min", "where"], 1)
 _ADDITIONS |= dict.fromkeys(["sqrt", "reciprocal"], 3)
 _ADDITIONS |= dict.fromkeys(["exp", "exp2", "sigmoid", "sin", "cos", "log", "log2", "log10"], 10)
 
@@ -162,10 +162,14 @@ class _Fusion:
         for group in fused:
             self._insert(group, replaced)
         gone = {node for group in fused for node in group.members}
+        constants = [node for node in self.places if _constant(node) is not None and node.op == "call_function"]
         alone = {node for group in self.groups for node in group.elsewhere} - gone
         before = len(self.graph.nodes)
         for node in sorted(gone | alone, key=self.places.__getitem__, reverse=True):
             if node in gone or not node.users:
+                self.graph.erase_node(node)
+        for node in reversed(constants):
+            if not node.users and node not in gone and node not in alone:
                 self.graph.erase_node(node)
         return before - len(self.graph.nodes)
 
@@ -179,6 +183,8 @@ class _Fusion:
                 continue
             if any(each.reduction for each in group.members.values()) and _reads_reduced(group, out):
                 continue
+            if self._waits(group, node, together):
+                continue
             # Nobody else reads a result before the program runs.
             early = (user for each in together for user in each.users if user not in together)
             if all(self.places[user] > self.places[node] for user in early):
@@ -186,6 +192,19 @@ class _Fusion:
                 if len(_read(together)) <= _MOST_OPERANDS:
                     out = _Group({each: together[each] for each in ordered})
         return out
+
+    def _waits(self, group: _Group, node: fx.Node, together: Collection[fx.Node]) -> bool:
+        """Whether a group's operands would take more memory than its result while an operand of the node is computed."""
+        last = self.places[group.last]
+        later = [each for each in node.all_input_nodes if each not in together and self.places[each] > last]
+        if not any(each.op == "call_function" for each in later):
+            return False
+        dying = [
+            each
+            for each in _read(group.members)
+            if each.op == "call_function" and all(self.places[user] <= last for user in each.users)
+        ]
+        return sum(map(_bytes, dying)) > _bytes(group.last)
 
     def _is_worth_it(self, group: _Group) -> bool:
         few = math.prod(group.own.shape) <= _FEW
@@ -199,6 +218,9 @@ class _Fusion:
                 readers = {self.group_of.get(user) for user in node.users if user not in group.members}
                 possible = not group.members[node].reduction and all(each in fused for each in readers)
                 copies = {} if not possible else self._copies(group, node, stored)
+                rest = _Group(group.members, group.copied, {*group.elsewhere, node})
+                if group in fused and rest.outputs and rest.program(rest.outputs) is None:
+                    possible = False
                 if not possible or not all(_takes(reader, node, copies) for reader in readers if reader is not None):
                     stored.add(node)
                     continue
@@ -222,10 +244,10 @@ class _Fusion:
     def _insert(self, group: _Group, replaced: dict[fx.Node, fx.Node]) -> None:
         """Inserts a group's program; `replaced`: by results of programs what stands in their place, which grows."""
         outputs = group.outputs
-        writer = group.program(outputs)
-        assert writer is not None
         if not outputs:
             return
+        writer = group.program(outputs)
+        assert writer is not None
         values = [node.meta["val"] for node in outputs]
         with self.graph.inserting_after(group.last):
             operands = [replaced.get(each, each) for each in writer.operands]
@@ -256,8 +278,9 @@ def _reads_reduced(group: _Group, reader: _Group) -> bool:
 
 
 def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> bool:
-    """Whether a program may compute a result again from what it reads, and from at most one operand more."""
-    if sum(_cost(member.formula) for each, member in copies.items() if each not in reader.copied) > _CHEAP:
+    """Whether a program may compute a result again from what it reads, and from operands more that are not larger."""
+    double = reader.dtype is torch.float64
+    if sum(_cost(member.formula, double) for each, member in copies.items() if each not in reader.copied) > _CHEAP:
         return False
     if not all(reader.fits(_Group({each: member})) for each, member in copies.items()):
         return False
@@ -267,16 +290,22 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
     if before is None or after is None:
         return False
     more = [each for each in after.operands if each not in before.operands]
-    return len([each for each in more if each.meta["val"].dim() > 0]) <= 1
+    return sum(map(_bytes, more)) <= _bytes(node)
+
+
+def _bytes(node: fx.Node) -> int:
+    value: torch.Tensor = node.meta["val"]
+    return value.numel() * value.element_size()
 
 
 @functools.cache
-def _cost(formula: ast.expr) -> int:
-    """About how many additions a formula takes as long as."""
+def _cost(formula: ast.expr, double: bool) -> int:
+    """About how many additions a formula takes as long as; exponentials of double precision take longer."""
     cost = 0
     for each in ast.walk(formula):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
-            cost += _ADDITIONS.get(each.func.id, 2 * _CHEAP)
+            own = _ADDITIONS.get(each.func.id, 2 * _CHEAP)
+            cost += 2 * own if double and own > 3 else own
         elif isinstance(each, ast.BinOp):
             cost += 3 if isinstance(each.op, ast.Div) else 1
         elif isinstance(each, (ast.Compare, ast.UnaryOp)):

@@ -197,7 +197,8 @@ def _merge_updates(graph: fx.Graph, updates: Sequence[fx.Node]) -> int:
 def _overwrite_fused(memory: _Memory, node: fx.Node, place: int) -> bool:
     """Makes results of a program overwrite operands of their layout, each another one, which stand in their place."""
     operands: Any = node.args[0]
-    free = [x for x in operands if memory.dies(x, place) and not memory.read_besides(x, node)]
+    numbers = (x for x in operands if x.meta["val"].dtype is not torch.bool)
+    free = [x for x in numbers if memory.dies(x, place) and not memory.read_besides(x, node)]
     overwritten = [-1] * len(node.meta["val"])
     for result in list(node.users):
         number: Any = result.args[1]

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["use_channels_last"]
+__all__ = ["align_group_norms", "use_channels_last"]
 
 _ATEN = torch.ops.aten
 _CONVOLUTION = _ATEN.convolution.default
@@ -62,6 +62,25 @@ def use_channels_last(graph: fx.Graph) -> int:
     if _elements(ends) > _elements(convolved):
         return 0
     return _Layouts(graph).run()
+
+
+def align_group_norms(graph: fx.Graph) -> int:
+    """Gives the gradients of group norms operands of one layout, that of what was normed, as torch's kernel takes for
+    granted: the layout of some operators' results is another one than fake tensors say. Gives the number of gradients.
+    """
+    found = [node for node in graph.nodes if node.target is _ATEN.native_group_norm_backward.default]
+    for node in found:
+        value = node.args[1].meta["val"]
+        last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
+        layout = torch.channels_last if last and not value.is_contiguous() else torch.contiguous_format
+        with graph.inserting_before(node):
+            operands = []
+            for operand in node.args[:2]:
+                copy = graph.call_function(_ATEN.contiguous.default, (operand,), {"memory_format": layout})
+                copy.meta = dict(operand.meta)
+                operands.append(copy)
+        node.args = (*operands, *node.args[2:])
+    return len(found)
 
 
 def _is_gradient_of_weight(node: fx.Node) -> bool:

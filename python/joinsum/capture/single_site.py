@@ -28,7 +28,7 @@ from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.fusion import fuse_elementwise
 from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
-from joinsum.capture.layouts import use_channels_last
+from joinsum.capture.layouts import align_group_norms, use_channels_last
 from joinsum.capture.missing_rules import refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of
 from joinsum.capture.products import use_products
@@ -75,6 +75,7 @@ class SingleSiteExecutable:
         overwrite_operands(nodes, self._tied)
         merge_updates(nodes, self._tied)
         use_products(nodes)
+        align_group_norms(nodes)
         _take_from_list(nodes)
         self._forward = _function_of(nodes, graph.gm)
         self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import joinsum
 import pytest
 import torch
 from joinsum.capture.fusion import FUSED, fuse_elementwise
 from joinsum.capture.in_place import overwrite_operands
 from joinsum.capture.views import merge_views
-from torch import fx
+from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 _FUSED_ = torch.ops.joinsum.fused_.default
@@ -231,3 +233,106 @@ def test_random_functions_and_their_training_steps(first: int) -> None:
             _check(function, operands)
         except AssertionError as error:
             raise AssertionError(f"seed={seed}") from error
+
+
+# --- as they run ------------------------------------------------------------------------------------------------------
+
+
+def _compiled(function: Callable[..., Any], *operands: torch.Tensor) -> Any:
+    joinsum.init(sites=1)
+    with torch.no_grad():
+        actual = joinsum.compile(function)(*operands)
+        torch.testing.assert_close(actual, function(*operands), rtol=1e-5, atol=1e-5)
+    return actual
+
+
+@pytest.mark.parametrize("operator", [lambda x: torch.roll(x, 1, -1), torch.nn.functional.logsigmoid])
+def test_results_whose_layout_fake_tensors_do_not_say(operator: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.randn(4, 8, 24, 24).contiguous(memory_format=torch.channels_last)
+    _compiled(lambda x: torch.exp(operator(x) * 0.2 + 0.1) * 3, x)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.Adadelta])
+def test_weights_with_channels_last_are_trained(optimizer: type[torch.optim.Optimizer]) -> None:
+    joinsum.init(sites=1)
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)]
+    plain = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    planned = copy.deepcopy(plain)
+    step = joinsum.train_step(planned, nn.functional.cross_entropy, optimizer(planned.parameters()))
+    own = optimizer(plain.parameters())
+    x, y = torch.randn(4, 3, 12, 12), torch.randint(5, (4,))
+    for _ in range(3):
+        loss = nn.functional.cross_entropy(plain(x), y)
+        own.zero_grad()
+        loss.backward()
+        own.step()
+        assert float(step(x, y)) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_the_gradient_of_a_group_norm_whose_operands_lie_differently() -> None:
+    joinsum.init(sites=1)
+    torch.manual_seed(1)
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.Hardswish(), nn.AdaptiveAvgPool2d(1)]
+    plain = nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 10)).double()
+    planned = copy.deepcopy(plain)
+    x = torch.randn(8, 3, 16, 16).double().contiguous(memory_format=torch.channels_last)
+    y = torch.randint(10, (8,))
+    joinsum.train_step(planned, nn.functional.cross_entropy, torch.optim.SGD(planned.parameters(), lr=0.05))(x, y)
+    nn.functional.cross_entropy(plain(x), y).backward()
+    torch.optim.SGD(plain.parameters(), lr=0.05).step()
+    trained = joinsum.gather(planned)[0].weight
+    torch.testing.assert_close(trained, plain[0].weight, rtol=0, atol=1e-12)
+
+
+def test_masks_of_masks_have_memory_of_their_own() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        mask = torch.tril(x > 0)
+        both = mask & (w > 0.1)
+        return torch.where(both, x, w).sin(), both
+
+    _compiled(function, torch.randn(80, 80), torch.randn(80, 80))
+
+
+def test_a_program_whose_results_are_all_computed_elsewhere() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y, z = x * 2 + 1, x
+        for _ in range(46):
+            z = torch.tanh(z)
+        return z * y
+
+    _compiled(function, torch.randn(80, 80))
+
+
+def test_a_program_whose_shape_a_result_tells_that_must_stay() -> None:
+    def function(x: torch.Tensor, column: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        stored = torch.ones(80, 80) * column
+        return (stored * x) * ((stored @ w).tanh() * x)
+
+    _compiled(function, torch.randn(80, 80), torch.randn(80, 1), torch.randn(80, 80) / 9)
+
+
+@pytest.mark.parametrize("beside", [lambda x: x * 2 + 1, lambda x: x - 2, lambda x: x / 0 * 0])
+def test_binary_cross_entropy_of_what_is_no_probability(beside: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    joinsum.init(sites=1)
+    run = joinsum.compile(lambda x, y: nn.functional.binary_cross_entropy(beside(x), y))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+        run(torch.rand(80, 80), torch.rand(80, 80))
+
+
+def test_sums_of_products_do_not_wait_for_one_another() -> None:
+    x, weights = torch.randn(64, 64), [torch.randn(64, 64) for _ in range(6)]
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> Any:
+        total = x @ weights[0]
+        for w in weights[1:]:
+            total = total + x @ w
+        return (total,)
+
+    assert _programs(_check(function, (x, *weights))) == []
+
+
+def test_zeros_keep_their_signs() -> None:
+    z = torch.full((5000,), -0.0)
+    for function in (torch.relu, torch.tanh, lambda x: x.clamp(-1, 0.0), lambda x: nn.functional.hardtanh(x, 0.0, 1.0)):
+        assert torch.equal(_compiled(lambda x, function=function: 1 / function(x), z), 1 / function(z))

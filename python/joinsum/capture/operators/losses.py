@@ -33,14 +33,19 @@ def _loss(application: Application) -> Results:
     assert losses is not None
     if reduction == 0:
         return [losses]
-    return [scaled(_total(losses), 1 / math.prod(losses.shape)) if reduction == 1 else _total(losses)]
+    return [scaled(_total(losses), _reciprocal(losses.shape)) if reduction == 1 else _total(losses)]
+
+
+def _reciprocal(shape: Sequence[int]) -> float:
+    """Of the number of elements; the mean of none is no number."""
+    return 1 / math.prod(shape) if math.prod(shape) else math.nan
 
 
 def _loss_backward(application: Application) -> Results:
     """The mean's derivative is the sum's over the number of elements."""
     if application.number("reduction") != 1:
         return _EACH(application)
-    gradient = scaled(application.value("grad_output"), 1 / math.prod(application.shape))
+    gradient = scaled(application.value("grad_output"), _reciprocal(application.shape))
     return _EACH(application.with_arguments({"reduction": 2, "grad_output": gradient}))
 
 

@@ -27,6 +27,8 @@ std::vector<Loops<T>> all_loops() {
 
 double expected(Function function, double a, double b, double c) {
   switch (function) {
+    case Function::kUnit:
+      return a;
     case Function::kNeg:
       return -a;
     case Function::kAbs:
@@ -218,6 +220,21 @@ TEST(Programs, OverwriteOperandsThatAreReadLater) {
   EXPECT_GT(x._version(), version);
 }
 
+TEST(Programs, OverwriteWhatLiesOtherwiseInMemory) {
+  const at::Tensor x = sample({4, 3, 5, 7}).contiguous(at::MemoryFormat::ChannelsLast), twice = x * 2;
+  const auto out = run("mul x0 2 -> t0", {x}, false, {0});
+  EXPECT_TRUE(at::allclose(x, twice));
+  EXPECT_TRUE(out[0].is_same(x) && x.is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST(Programs, ReadShortRows) {
+  for (const int64_t width : {1, 2, 3, 7, 64, 100}) {
+    const at::Tensor x = sample({1'001, width}), row = sample({width}), column = sample({1'001, 1}), even = row.gt(0);
+    const auto out = run("mul x0 x1; add t0 x2; where x3 t1 0 -> t2 t1:sum", {x, row, column, even});
+    EXPECT_TRUE(at::allclose(out[0], at::where(even, x * row + column, 0))) << width;
+  }
+}
+
 TEST(Programs, LeaveChannelsLast) {
   const at::Tensor x = sample({2, 3, 5, 7}).contiguous(at::MemoryFormat::ChannelsLast), bias = sample({3, 1, 1});
   const at::Tensor y = sample({2, 3, 5, 7});
@@ -259,6 +276,8 @@ TEST(Programs, RefuseOperandsThatDoNotFit) {
   EXPECT_THROW(run("mul x0 x1 -> t0", {x, wide}), KernelError);
   EXPECT_THROW(run("neg x0 -> t0", {x.to(at::kHalf)}), KernelError);
   EXPECT_THROW(run("mul x0 x1 -> t0", {x, sample({2, 3})}, false, {0}), KernelError);
+  EXPECT_THROW(run("gt x0 0 -> t0:bool", {x}, false, {0}), KernelError);
+  EXPECT_THROW(run("unit x0; log t0 -> t1:sum", {x - 1}), c10::Error);
   EXPECT_THROW(run("neg x0 -> t0", {x}, false, {1}), KernelError);
 }
 
