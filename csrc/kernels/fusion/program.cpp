@@ -72,16 +72,6 @@ template <class T, class From>
 void load(const Source& source, const From* data, int64_t begin, int64_t count, T* to) {
   const auto& axes = source.axes;
   const Axis& last = axes.back();
-  if (axes.size() == 2 && axes.front().stride == 0 && count > last.extent) {
-    // A row that repeats: twice what is there, as often as it takes.
-    const int64_t first = begin % last.extent;
-    copy_run(data + first * last.stride, last.stride, last.extent - first, to);
-    copy_run(data, last.stride, first, to + last.extent - first);
-    for (int64_t have = last.extent; have < count; have *= 2) {
-      std::memcpy(to + have, to, sizeof(T) * static_cast<size_t>(std::min(have, count - have)));
-    }
-    return;
-  }
   c10::SmallVector<int64_t, 8> at(axes.size());
   int64_t offset = 0;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -90,9 +80,20 @@ void load(const Source& source, const From* data, int64_t begin, int64_t count, 
     offset += at[i] * axes[i].stride;
   }
   const size_t inner = axes.size() - 1;
+  const bool repeats = inner > 0 && axes[inner - 1].stride == 0;
   while (count > 0) {
     const int64_t run = std::min(count, last.extent - at[inner]);
     copy_run(data + offset, last.stride, run, to);
+    if (repeats && run == last.extent) {
+      // The row comes again: twice what is there, as often as it takes. The last time is counted below.
+      const int64_t times = std::min(count / run, axes[inner - 1].extent - at[inner - 1]);
+      for (int64_t have = 1; have < times; have *= 2) {
+        std::memcpy(to + have * run, to, sizeof(T) * static_cast<size_t>(std::min(have, times - have) * run));
+      }
+      to += (times - 1) * run;
+      count -= (times - 1) * run;
+      at[inner - 1] += times - 1;
+    }
     to += run;
     count -= run;
     offset += run * last.stride;

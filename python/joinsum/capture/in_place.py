@@ -131,7 +131,7 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
     """
     memory = _Memory(graph, inputs)
     count = 0
-    for place, node in enumerate(graph.nodes):
+    for place, node in list(enumerate(graph.nodes)):
         if node.target is FUSED:
             count += _overwrite_fused(memory, node, place)
             continue

@@ -31,7 +31,7 @@ from joinsum.capture.in_place import add_products, merge_updates, overwrite_oper
 from joinsum.capture.layouts import align_group_norms, use_channels_last
 from joinsum.capture.missing_rules import refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of
-from joinsum.capture.products import use_products
+from joinsum.capture.products import accumulate_products, use_products
 from joinsum.capture.recording.application import refuse
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.views import merge_views
@@ -71,6 +71,7 @@ class SingleSiteExecutable:
         use_channels_last(nodes)
         merge_views(nodes)
         add_products(nodes, self._tied)
+        accumulate_products(nodes)
         fuse_elementwise(nodes)
         overwrite_operands(nodes, self._tied)
         merge_updates(nodes, self._tied)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from joinsum.capture.products import use_products
+from joinsum.capture.fusion import fuse_elementwise
+from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.products import accumulate_products, use_products
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import scaled_dot_product_attention
@@ -109,3 +111,39 @@ def test_a_sum_in_place_writes_its_operand() -> None:
     gm(y, X, W)
     assert y._version > before
     torch.testing.assert_close(y, 1 + X @ W, rtol=1e-5, atol=1e-4)
+
+
+def test_products_are_added_to_their_total() -> None:
+    x, w = torch.randn(64, 96), torch.randn(96, 64)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        read = w @ x
+        total = x @ w + (x * 2) @ w
+        return [(x + 1) @ w + total, read + w @ (x - 1), read.exp(), x @ w + total.sum(), x[:64, :64] + x @ w]
+
+    gm = captured(function, x, w)
+    # What is read besides, broadcasts, or is an input, stays a sum of its own.
+    assert accumulate_products(gm.graph) == 2
+    gm.graph.lint()
+    gm.recompile()
+    torch.testing.assert_close(gm(x, w), function(x, w), rtol=1e-5, atol=1e-4)
+
+
+def test_totals_of_products_are_added_up_in_their_memory() -> None:
+    x, weights = torch.randn(64, 64), [torch.randn(64, 64) for _ in range(5)]
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> list[torch.Tensor]:
+        total = torch.tanh(x @ weights[0] * 2 + 1)
+        for w in weights[1:]:
+            total = x @ w + total
+        return [total]
+
+    gm = captured(function, x, *weights)
+    expected = gm(x, *weights)
+    assert accumulate_products(gm.graph) == 4
+    fuse_elementwise(gm.graph)
+    overwrite_operands(gm.graph, [])
+    targets = [node.target for node in gm.graph.nodes if node.op == "call_function"]
+    assert targets.count(torch.ops.aten.addmm_.default) == 4
+    gm.recompile()
+    torch.testing.assert_close(gm(x, *weights), expected, rtol=1e-5, atol=1e-4)
