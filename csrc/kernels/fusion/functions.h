@@ -63,19 +63,18 @@ struct FunctionRow {
 };
 
 inline constexpr std::array kFunctionRows{
-    FunctionRow{"unit", 1},
-    FunctionRow{"neg", 1},     FunctionRow{"abs", 1},   FunctionRow{"sign", 1},  FunctionRow{"floor", 1},
-    FunctionRow{"ceil", 1},    FunctionRow{"round", 1}, FunctionRow{"trunc", 1}, FunctionRow{"exp", 1},
-    FunctionRow{"exp2", 1},    FunctionRow{"expm1", 1}, FunctionRow{"log", 1},   FunctionRow{"log2", 1},
-    FunctionRow{"log10", 1},   FunctionRow{"log1p", 1}, FunctionRow{"sqrt", 1},  FunctionRow{"reciprocal", 1},
-    FunctionRow{"sin", 1},     FunctionRow{"cos", 1},   FunctionRow{"tan", 1},   FunctionRow{"asin", 1},
-    FunctionRow{"acos", 1},    FunctionRow{"atan", 1},  FunctionRow{"sinh", 1},  FunctionRow{"cosh", 1},
-    FunctionRow{"tanh", 1},    FunctionRow{"erf", 1},   FunctionRow{"erfc", 1},  FunctionRow{"ndtr", 1},
-    FunctionRow{"sigmoid", 1}, FunctionRow{"add", 2},   FunctionRow{"sub", 2},   FunctionRow{"mul", 2},
-    FunctionRow{"div", 2},     FunctionRow{"pow", 2},   FunctionRow{"max", 2},   FunctionRow{"min", 2},
-    FunctionRow{"eq", 2},      FunctionRow{"ne", 2},    FunctionRow{"lt", 2},    FunctionRow{"le", 2},
-    FunctionRow{"gt", 2},      FunctionRow{"ge", 2},    FunctionRow{"atan2", 2}, FunctionRow{"fmod", 2},
-    FunctionRow{"where", 3},
+    FunctionRow{"unit", 1},       FunctionRow{"neg", 1},     FunctionRow{"abs", 1},   FunctionRow{"sign", 1},
+    FunctionRow{"floor", 1},      FunctionRow{"ceil", 1},    FunctionRow{"round", 1}, FunctionRow{"trunc", 1},
+    FunctionRow{"exp", 1},        FunctionRow{"exp2", 1},    FunctionRow{"expm1", 1}, FunctionRow{"log", 1},
+    FunctionRow{"log2", 1},       FunctionRow{"log10", 1},   FunctionRow{"log1p", 1}, FunctionRow{"sqrt", 1},
+    FunctionRow{"reciprocal", 1}, FunctionRow{"sin", 1},     FunctionRow{"cos", 1},   FunctionRow{"tan", 1},
+    FunctionRow{"asin", 1},       FunctionRow{"acos", 1},    FunctionRow{"atan", 1},  FunctionRow{"sinh", 1},
+    FunctionRow{"cosh", 1},       FunctionRow{"tanh", 1},    FunctionRow{"erf", 1},   FunctionRow{"erfc", 1},
+    FunctionRow{"ndtr", 1},       FunctionRow{"sigmoid", 1}, FunctionRow{"add", 2},   FunctionRow{"sub", 2},
+    FunctionRow{"mul", 2},        FunctionRow{"div", 2},     FunctionRow{"pow", 2},   FunctionRow{"max", 2},
+    FunctionRow{"min", 2},        FunctionRow{"eq", 2},      FunctionRow{"ne", 2},    FunctionRow{"lt", 2},
+    FunctionRow{"le", 2},         FunctionRow{"gt", 2},      FunctionRow{"ge", 2},    FunctionRow{"atan2", 2},
+    FunctionRow{"fmod", 2},       FunctionRow{"where", 3},
 };
 
 inline constexpr size_t kFunctions = kFunctionRows.size();

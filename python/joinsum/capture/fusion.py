@@ -194,7 +194,7 @@ class _Fusion:
         return out
 
     def _waits(self, group: _Group, node: fx.Node, together: Collection[fx.Node]) -> bool:
-        """Whether a group's operands would take more memory than its result while an operand of the node is computed."""
+        """Whether a group's operands would take more memory than its result until an operand of the node is there."""
         last = self.places[group.last]
         later = [each for each in node.all_input_nodes if each not in together and self.places[each] > last]
         if not any(each.op == "call_function" for each in later):
