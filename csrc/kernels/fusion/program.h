@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -37,8 +38,8 @@ class Program {
 
   /// The results. Operands broadcast; they have one floating-point dtype, float32 or float64, but for truth values and
   /// tensors of no axes. New results lie in memory in the order of their axes, or `channels_last`; number i is written
-  /// over operand overwritten[i] instead, unless that is negative, which has the results' shape, dtype and layout.
-  /// Results do not depend on the number of threads.
+  /// over operand overwritten[i] instead, unless that is negative, which has the results' shape and dtype. Results do
+  /// not depend on the number of threads. Raises c10::Error where `unit` is beyond its bounds.
   std::vector<at::Tensor> run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten = {}) const;
 
   /// Of one element.
