@@ -147,6 +147,12 @@ ELSEWHERE = (
         "the rows of the table and their shape rules",
     ),
     Row(
+        "csrc/kernels/processor",
+        "instructions",
+        "python/execution/test_contractions.py",
+        "the choice of loops, with each ATEN_CPU_CAPABILITY",
+    ),
+    Row(
         "csrc/kernels/torch_call",
         "attention device_attention",
         "python/capture/decompositions/test_attention.py",

@@ -45,6 +45,7 @@ CPP = (
     Floor("sparse/physical"),
     Floor("sparse"),
     Floor("kernels/threads", _TORCH),
+    Floor("kernels/processor", _TORCH),
     Floor("kernels/products", _TORCH),
     Floor("kernels/fusion", _TORCH),
     Floor("kernels/pairs", _DEVICE),

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/Version.h>
 
 #include "base/check.h"
+#include "kernels/processor/instructions.h"
 #include "kernels/threads/parallel.h"
 
 namespace joinsum::kernels::fusion {
@@ -26,13 +26,8 @@ constexpr int64_t kFunctionsPerThread = 100'000;  ///< that are worth a thread, 
 
 template <class T>
 const Loops<T>& loops_of() {
-  static const Loops<T> chosen = [] {
-    const std::string capability = at::get_cpu_capability();
-    Loops<T> found{};
-    if (capability == "AVX512") found = avx512_loops<T>();
-    if (found.front() == nullptr && capability.starts_with("AVX")) found = avx2_loops<T>();
-    return found.front() == nullptr ? portable_loops<T>() : found;
-  }();
+  static const Loops<T> chosen = processor::widest(avx512_loops<T>, avx2_loops<T>, portable_loops<T>,
+                                                   [](const Loops<T>& loops) { return loops.front() != nullptr; });
   return chosen;
 }
 
@@ -242,8 +237,8 @@ Program::Program(const std::string& text) {
     for (const int32_t argument : steps_[i].arguments)
       last_read_[static_cast<size_t>(argument)] = static_cast<int32_t>(i);
   }
-  std::vector<bool> kept(last_read_.size(), false);
-  for (const Output& output : outputs_) kept[static_cast<size_t>(output.value)] = true;
+  std::vector<bool> is_output(last_read_.size(), false);
+  for (const Output& output : outputs_) is_output[static_cast<size_t>(output.value)] = true;
   std::vector<int32_t> unused;
   for (size_t i = 0; i < steps_.size(); ++i) {
     auto arguments = steps_[i].arguments;
@@ -251,7 +246,7 @@ Program::Program(const std::string& text) {
     const auto* const end = std::unique(arguments.begin(), arguments.end());
     for (const auto* each = arguments.begin(); each != end; ++each) {
       const auto value = static_cast<size_t>(*each);
-      if (value < before || kept[value] || last_read_[value] != static_cast<int32_t>(i)) continue;
+      if (value < before || is_output[value] || last_read_[value] != static_cast<int32_t>(i)) continue;
       unused.push_back(buffer_[value - before]);
     }
     if (unused.empty()) unused.push_back(buffers_++);
@@ -287,7 +282,7 @@ std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last
     JOINSUM_KERNEL_CHECK(x.sizes() == at::IntArrayRef(shape) && x.scalar_type() == dtype,
                          "fused: an operand that is overwritten has the results' shape and dtype");
     x.unsafeGetTensorImpl()->bump_version();
-    // What lies otherwise in memory than the graph says is overwritten in the end.
+    // An operand of another memory layout gets the result in the end.
     results.push_back(x.is_contiguous(format) ? x : at::empty(shape, x.options(), format));
   }
   c10::SmallVector<at::Tensor, 4> converted;  // of one element, whose dtype is another one
@@ -335,7 +330,7 @@ void Program::compute(const Sources& sources, int64_t elements, const std::vecto
 
   // Ranges of whole tiles, so that the sum of each tile is one of the same elements for any number of threads.
   const int64_t tiles = (elements + tile - 1) / tile;
-  const int64_t grain = std::max<int64_t>(1, kFunctionsPerThread / functions() / tile);
+  const int64_t grain = std::max<int64_t>(1, kFunctionsPerThread / static_cast<int64_t>(steps_.size()) / tile);
   std::vector<std::vector<double>> sums(outputs_.size());
   for (const size_t i : copied) {
     if (outputs_[i].reduces()) sums[i].resize(static_cast<size_t>(tiles));

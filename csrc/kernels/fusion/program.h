@@ -42,9 +42,6 @@ class Program {
   /// not depend on the number of threads. Raises c10::Error where `unit` is beyond its bounds.
   std::vector<at::Tensor> run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten = {}) const;
 
-  /// Of one element.
-  int64_t functions() const { return static_cast<int64_t>(steps_.size()); }
-
  private:
   explicit Program(const std::string& text);
 

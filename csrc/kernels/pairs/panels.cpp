@@ -2,7 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
+
+#include "kernels/processor/instructions.h"
 
 namespace joinsum::kernels::pairs {
 
@@ -19,11 +20,10 @@ constexpr int64_t kSerial = 1 << 16;
 }  // namespace
 
 Tiles tiles_for(Join join, Reduction reduction, Type type) {
-  static const std::string capability = at::get_cpu_capability();
-  Tiles tiles;
-  if (capability == "AVX512") tiles = semiring::avx512_tiles(join, reduction, type);
-  if (tiles.any == nullptr && capability.starts_with("AVX")) tiles = semiring::avx2_tiles(join, reduction, type);
-  return tiles.any != nullptr ? tiles : semiring::portable_tiles(join, reduction, type);
+  return processor::widest([&] { return semiring::avx512_tiles(join, reduction, type); },
+                           [&] { return semiring::avx2_tiles(join, reduction, type); },
+                           [&] { return semiring::portable_tiles(join, reduction, type); },
+                           [](const Tiles& tiles) { return tiles.any != nullptr; });
 }
 
 bool may_give_nan(Join join, const Contents& left, const Contents& right) {

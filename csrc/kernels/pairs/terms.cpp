@@ -4,6 +4,7 @@
 
 #include "kernels/pairs/exponential_products.h"
 #include "kernels/pairs/panels.h"
+#include "kernels/processor/instructions.h"
 
 namespace joinsum::kernels::pairs {
 
@@ -25,11 +26,10 @@ constexpr int64_t kDepth = 512;
 constexpr int64_t kFewestColumns = 8;
 
 TermTiles tiles_for(Term term, semiring::Join join, Type type) {
-  static const std::string capability = at::get_cpu_capability();
-  TermTiles tiles;
-  if (capability == "AVX512") tiles = semiring::avx512_term_tiles(term, join, type);
-  if (tiles.any == nullptr && capability.starts_with("AVX")) tiles = semiring::avx2_term_tiles(term, join, type);
-  return tiles.any != nullptr ? tiles : semiring::portable_term_tiles(term, join, type);
+  return processor::widest([&] { return semiring::avx512_term_tiles(term, join, type); },
+                           [&] { return semiring::avx2_term_tiles(term, join, type); },
+                           [&] { return semiring::portable_term_tiles(term, join, type); },
+                           [](const TermTiles& tiles) { return tiles.any != nullptr; });
 }
 
 /// Letters as one axis: their extents are in a Merged, strides in each array.

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "kernels/pairs/panels.h"
+#include "kernels/processor/instructions.h"
 
 namespace joinsum::kernels::pairs {
 
@@ -37,11 +38,10 @@ constexpr int64_t kFewestListed = 4;
 constexpr int64_t kRowsAtATime = 8;
 
 ExtremeTiles tiles_for(bool least, Join join, Type type) {
-  static const std::string capability = at::get_cpu_capability();
-  ExtremeTiles tiles;
-  if (capability == "AVX512") tiles = semiring::avx512_extreme_tiles(least, join, type);
-  if (tiles.tile == nullptr && capability.starts_with("AVX")) tiles = semiring::avx2_extreme_tiles(least, join, type);
-  return tiles.tile != nullptr ? tiles : semiring::portable_extreme_tiles(least, join, type);
+  return processor::widest([&] { return semiring::avx512_extreme_tiles(least, join, type); },
+                           [&] { return semiring::avx2_extreme_tiles(least, join, type); },
+                           [&] { return semiring::portable_extreme_tiles(least, join, type); },
+                           [](const ExtremeTiles& tiles) { return tiles.tile != nullptr; });
 }
 
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }

@@ -14,11 +14,11 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
-#include <ATen/Version.h>
 
 #include "base/check.h"
 #include "base/reused_memory.h"
 #include "kernels/dense/dense.h"
+#include "kernels/processor/instructions.h"
 #include "kernels/rows/entries.h"
 #include "kernels/sparse/arrays.h"
 #include "kernels/threads/parallel.h"
@@ -42,13 +42,9 @@ constexpr int64_t kEntriesOfPiece = int64_t{1} << 16;  // that a thread writes i
 /// The loops for this processor.
 template <class T, class Column>
 const rows::EntryLoops<T, Column>& loops() {
-  static const rows::EntryLoops<T, Column> chosen = [] {
-    const std::string capability = at::get_cpu_capability();
-    rows::EntryLoops<T, Column> found;
-    if (capability == "AVX512") found = rows::avx512_entry_loops<T, Column>();
-    if (found.sums == nullptr && capability.starts_with("AVX")) found = rows::avx2_entry_loops<T, Column>();
-    return found.sums == nullptr ? rows::portable_entry_loops<T, Column>() : found;
-  }();
+  static const rows::EntryLoops<T, Column> chosen = processor::widest(
+      rows::avx512_entry_loops<T, Column>, rows::avx2_entry_loops<T, Column>, rows::portable_entry_loops<T, Column>,
+      [](const rows::EntryLoops<T, Column>& loops) { return loops.sums != nullptr; });
   return chosen;
 }
 

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include <ATen/ATen.h>
-#include <ATen/Version.h>
 
+#include "kernels/processor/instructions.h"
 #include "kernels/rows/rows.h"
 
 namespace joinsum::kernels::torch_call {
@@ -13,13 +12,9 @@ namespace joinsum::kernels::torch_call {
 /// The loops for this processor.
 template <class T>
 const rows::RowLoops<T>& row_loops() {
-  static const rows::RowLoops<T> chosen = [] {
-    const std::string capability = at::get_cpu_capability();
-    rows::RowLoops<T> loops;
-    if (capability == "AVX512") loops = rows::avx512_row_loops<T>();
-    if (loops.sum == nullptr && capability.starts_with("AVX")) loops = rows::avx2_row_loops<T>();
-    return loops.sum == nullptr ? rows::portable_row_loops<T>() : loops;
-  }();
+  static const rows::RowLoops<T> chosen =
+      processor::widest(rows::avx512_row_loops<T>, rows::avx2_row_loops<T>, rows::portable_row_loops<T>,
+                        [](const rows::RowLoops<T>& loops) { return loops.sum != nullptr; });
   return chosen;
 }
 

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from joinsum import _C
-from joinsum.capture.formulas import arguments_in, formula_of, has_formula, reduction_of
-from joinsum.capture.recording.application import operator_name
+from joinsum.capture.operators.formulas import arguments_in, formula_of, has_formula, reduction_of
+from joinsum.capture.recording.application import arguments_of, operator_name
 
 __all__ = ["FUSED", "fuse_elementwise"]
 
@@ -162,14 +162,11 @@ class _Fusion:
         for group in fused:
             self._insert(group, replaced)
         gone = {node for group in fused for node in group.members}
-        constants = [node for node in self.places if _constant(node) is not None and node.op == "call_function"]
-        alone = {node for group in self.groups for node in group.elsewhere} - gone
+        maybe_unread = {node for group in self.groups for node in group.elsewhere}
+        maybe_unread |= {node for node in self.places if node.op == "call_function" and _constant(node) is not None}
         before = len(self.graph.nodes)
-        for node in sorted(gone | alone, key=self.places.__getitem__, reverse=True):
+        for node in sorted(gone | maybe_unread, key=self.places.__getitem__, reverse=True):
             if node in gone or not node.users:
-                self.graph.erase_node(node)
-        for node in reversed(constants):
-            if not node.users and node not in gone and node not in alone:
                 self.graph.erase_node(node)
         return before - len(self.graph.nodes)
 
@@ -179,18 +176,17 @@ class _Fusion:
         near = {self.group_of[each] for each in node.all_input_nodes if each in self.group_of}
         for group in sorted(near, key=lambda each: -self.places[each.last]):
             together = {**group.members, **out.members}
-            if not out.fits(group) or len(together) > _MOST_FUNCTIONS // 2:
+            if not out.fits(group) or len(together) > _MOST_FUNCTIONS // 2 or len(_read(together)) > _MOST_OPERANDS:
                 continue
-            if any(each.reduction for each in group.members.values()) and _reads_reduced(group, out):
-                continue
-            if self._waits(group, node, together):
-                continue
+            reduced = {each for each, member in group.members.items() if member.reduction}
             # Nobody else reads a result before the program runs.
             early = (user for each in together for user in each.users if user not in together)
-            if all(self.places[user] > self.places[node] for user in early):
-                ordered = sorted(together, key=self.places.__getitem__)
-                if len(_read(together)) <= _MOST_OPERANDS:
-                    out = _Group({each: together[each] for each in ordered})
+            if (
+                reduced.isdisjoint(_read(out.members))
+                and not self._waits(group, node, together)
+                and all(self.places[user] > self.places[node] for user in early)
+            ):
+                out = _Group({each: together[each] for each in sorted(together, key=self.places.__getitem__)})
         return out
 
     def _waits(self, group: _Group, node: fx.Node, together: Collection[fx.Node]) -> bool:
@@ -260,21 +256,13 @@ class _Fusion:
                 result = self.graph.call_function(operator.getitem, (fused, place))
             result.meta = dict(node.meta)
             replaced[node] = result
-            node.replace_all_uses_with(result, lambda user: user not in self.group_of)
-        for node in outputs:
-            for user in [user for user in node.users if self.group_of[user] is not group]:
-                user.replace_input_with(node, replaced[node])
+            node.replace_all_uses_with(result, lambda user: user not in group.members)
 
 
 def _read(members: Mapping[fx.Node, _Member]) -> set[fx.Node]:
     """What operators read of others."""
     values = (value for member in members.values() for value in member.values.values() if isinstance(value, fx.Node))
     return {value for value in values if value not in members}
-
-
-def _reads_reduced(group: _Group, reader: _Group) -> bool:
-    reduced = {node for node, each in group.members.items() if each.reduction}
-    return any(value in reduced for each in reader.members.values() for value in each.values.values())
 
 
 def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> bool:
@@ -284,7 +272,7 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
         return False
     if not all(reader.fits(_Group({each: member})) for each, member in copies.items()):
         return False
-    before, after = reader.program(reader.outputs), None
+    before = reader.program(reader.outputs)
     with_copies = _Group(reader.members, {**reader.copied, **copies}, reader.elsewhere)
     after = with_copies.program(with_copies.outputs)
     if before is None or after is None:
@@ -294,8 +282,7 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
 
 
 def _bytes(node: fx.Node) -> int:
-    value: torch.Tensor = node.meta["val"]
-    return value.numel() * value.element_size()
+    return int(node.meta["val"].nbytes)
 
 
 @functools.cache
@@ -322,7 +309,7 @@ def _member(node: fx.Node) -> _Member | None:
     name = operator_name(target)
     if value.dtype not in (*_FLOATS, torch.bool) or not has_formula(name):
         return None
-    given = _arguments(node, target)
+    given = arguments_of(node)
     tensors = [each for each in given.values() if isinstance(each, fx.Node)]
     if not tensors or not all(_is_plain(each.meta.get("val")) for each in tensors):
         return None
@@ -363,14 +350,6 @@ def _is_plain(value: Any) -> TypeGuard[torch.Tensor]:
         and value.device.type == "cpu"
         and all(type(extent) is int for extent in value.shape)
     )
-
-
-def _arguments(node: fx.Node, target: torch._ops.OpOverload) -> dict[str, Any]:
-    """All arguments by name."""
-    schema = target._schema.arguments
-    given = {each.name: each.default_value for each in schema if each.has_default_value()}
-    given.update(zip((each.name for each in schema), node.args, strict=False))
-    return {**given, **node.kwargs}
 
 
 def _constant(node: fx.Node) -> float | None:

@@ -15,7 +15,7 @@ from joinsum.capture.fusion import FUSED
 from joinsum.capture.operators.table import traits_of
 from joinsum.capture.recording.application import argument_of, operator_name
 
-__all__ = ["add_products", "merge_updates", "overwrite_operands"]
+__all__ = ["add_products", "alike", "merge_updates", "overwrite_operands"]
 
 _ATEN = torch.ops.aten
 _ADAM = torch.ops.joinsum.adam_update.out
@@ -202,7 +202,7 @@ def _overwrite_fused(memory: _Memory, node: fx.Node, place: int) -> bool:
     overwritten = [-1] * len(node.meta["val"])
     for result in list(node.users):
         number: Any = result.args[1]
-        found = next((x for x in free if _alike(x.meta.get("val"), result.meta["val"])), None)
+        found = next((x for x in free if alike(x.meta.get("val"), result.meta["val"])), None)
         if found is None:
             continue
         free.remove(found)
@@ -214,9 +214,9 @@ def _overwrite_fused(memory: _Memory, node: fx.Node, place: int) -> bool:
         return False
     node.target = torch.ops.joinsum.fused_.default
     node.args = (*node.args, overwritten)
-    kept = [number for number, over in enumerate(overwritten) if over < 0]
+    given = [number for number, over in enumerate(overwritten) if over < 0]
     for result in list(node.users):
-        result.args = (node, kept.index(result.args[1]))  # type: ignore[arg-type]
+        result.args = (node, given.index(result.args[1]))  # type: ignore[arg-type]
     return True
 
 
@@ -231,7 +231,7 @@ def _overwriting(node: fx.Node) -> tuple[torch._ops.OpOverload | None, dict[str,
     operand = node.args[0]
     if target.namespace != "aten" or not isinstance(operand, fx.Node):
         return None, {}
-    if not _alike(operand.meta.get("val"), node.meta.get("val")):
+    if not alike(operand.meta.get("val"), node.meta.get("val")):
         return None, {}
     packet = getattr(_ATEN, f"{target._opname}_", None)
     found = getattr(packet, target._overloadname, None) if packet is not None else None
@@ -254,7 +254,7 @@ def _with_outputs(
     operands: dict[str, fx.Node] = {}
     for argument, result in zip(found._schema.arguments[len(target._schema.arguments) :], results, strict=True):
         operand = given.get(argument.name.removesuffix("_out"))
-        if not isinstance(operand, fx.Node) or not _alike(operand.meta.get("val"), result):
+        if not isinstance(operand, fx.Node) or not alike(operand.meta.get("val"), result):
             return None, {}
         operands[argument.name] = operand
     device = results[0].device.type.upper()
@@ -262,7 +262,7 @@ def _with_outputs(
     return (found, operands) if has_kernel else (None, {})
 
 
-def _alike(first: Any, second: Any) -> bool:
+def alike(first: Any, second: Any) -> bool:
     """Whether two tensors have one layout, in which each element has a place of its own."""
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from joinsum import _C
+from joinsum.capture.in_place import alike
 from joinsum.capture.recording.application import argument_of
 
 __all__ = ["accumulate_products", "use_products"]
@@ -73,15 +74,10 @@ def _accumulates(total: Any, product: Any, node: fx.Node) -> bool:
         return False
     if product.target is not _ATEN.mm.default or len(product.users) != 1 or len(total.users) != 1:
         return False
-    one, other = total.meta.get("val"), node.meta["val"]
-    return (
-        isinstance(one, torch.Tensor)
-        and total.op == "call_function"
-        and one.is_floating_point()
-        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
-        and one.device == other.device
-        and one.is_contiguous()
-    )
+    one: Any = total.meta.get("val")
+    other: torch.Tensor = node.meta["val"]
+    same = alike(one, other) and one.device == other.device
+    return same and total.op == "call_function" and other.is_floating_point()
 
 
 def use_products(graph: fx.Graph) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "Application",
     "TensorType",
     "argument_of",
+    "arguments_of",
     "current_place",
     "described",
     "forward_node",
@@ -184,13 +185,17 @@ class Application:
         refuse(self.name, self.node, why, shapes)
 
 
-def argument_of(node: fx.Node, name: str) -> Any:
-    """An argument of an operator of the dispatcher by its name in the schema; its default where it is left out."""
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an operator of the dispatcher by their names in the schema; defaults where they are left out."""
     assert isinstance(node.target, torch._ops.OpOverload)
-    for place, each in enumerate(node.target._schema.arguments):
-        if each.name == name:
-            return node.args[place] if place < len(node.args) else node.kwargs.get(name, each.default_value)
-    return None
+    schema = node.target._schema.arguments
+    given = dict(zip((each.name for each in schema), node.args, strict=False))
+    return {**{each.name: each.default_value for each in schema}, **given, **node.kwargs}
+
+
+def argument_of(node: fx.Node, name: str) -> Any:
+    """The argument of an operator that has this name, as `arguments_of` gives it; None where there is none."""
+    return arguments_of(node).get(name)
 
 
 def operator_name(operator: torch._ops.OpOverload) -> str:

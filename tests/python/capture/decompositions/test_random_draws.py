@@ -47,7 +47,8 @@ def test_numbers_have_the_distribution(name: str, dtype: torch.dtype) -> None:
     function, cumulative = CONTINUOUS[name]
     one, several = (drawn(function, torch.zeros(COUNT // 8, 8, dtype=dtype), sites) for sites in (1, 3))
     assert one.dtype is dtype
-    assert torch.equal(one, several)
+    rounding = 4 * torch.finfo(dtype).eps  # exponentials and tangents of one site are those of fused operators
+    torch.testing.assert_close(one, several, rtol=rounding, atol=rounding)
     uniform = cumulative(one.double().flatten()).sort().values
     distance = (uniform - (torch.arange(COUNT) + 0.5) / COUNT).abs().max()
     assert distance < 1.95 / COUNT**0.5  # Kolmogorov and Smirnov: one seed in a thousand is further away

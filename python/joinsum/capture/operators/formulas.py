@@ -88,6 +88,7 @@ def _bce(given: Arguments) -> str:
     return f"((target - 1)*max(log1p(-unit(self)), -100) - target*max(log(unit(self)), -100)){weight}"
 
 
+_SIXTH = "0.1666666716337204"  # torch's has single precision
 _SIGMOID_GATE = "max(min(self + 3, 6), 0)/6"
 _BETWEEN = "where(min(self > {0}, self < {1}), grad_output{2}, 0)"
 
@@ -182,9 +183,7 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::hardswish": f"self*({_SIGMOID_GATE})",
     "aten::hardswish_backward": "where(self <= -3, 0, where(self >= 3, grad_output, grad_output*(self/3 + 0.5)))",
     "aten::hardsigmoid": _SIGMOID_GATE,
-    "aten::hardsigmoid_backward": _BETWEEN.format(
-        "-3", "3", "*0.1666666716337204"
-    ),  # torch's sixth has single precision
+    "aten::hardsigmoid_backward": _BETWEEN.format("-3", "3", f"*{_SIXTH}"),
     "aten::mse_loss_backward": lambda given: f"grad_output*(self - target)*{2 * _normalised(given)!r}",
     "aten::binary_cross_entropy_backward": _bce_backward,
     "aten::smooth_l1_loss_backward": _smooth_l1_backward,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from joinsum.capture import formulas
+from joinsum.capture import table
 from joinsum.capture.fusion import fuse_elementwise
+from joinsum.capture.operators import formulas
 from torch.fx.experimental.proxy_tensor import make_fx
 
 _ATEN = torch.ops.aten
@@ -181,6 +182,10 @@ _CALLS: dict[str, list[Callable[[Operands], Any]]] = {
 
 def test_each_operator_has_a_call_here() -> None:
     assert set(_CALLS) == formulas._NAMES
+
+
+def test_each_formula_is_of_an_operator_of_the_table() -> None:
+    assert {row.name for row in table()} >= formulas._NAMES
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
