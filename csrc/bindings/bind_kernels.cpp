@@ -211,6 +211,7 @@ void bind_rows(py::module_& module) {
       .def_readwrite("associative", &Facts::associative)
       .def_readwrite("commutative", &Facts::commutative)
       .def_readwrite("idempotent", &Facts::idempotent)
+      .def_readwrite("additive", &Facts::additive)
       .def_readwrite("linear", &Facts::linear)
       .def_readwrite("moves_elements", &Facts::moves_elements)
       .def_readwrite("identity", &Facts::identity)

@@ -71,7 +71,14 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const rela
   const bool left_whole = std::holds_alternative<Replicated>(left);
   const bool right_whole = std::holds_alternative<Replicated>(right);
   const auto* left_pending = std::get_if<Pending>(&left);
-  const auto* pending = left_pending != nullptr ? left_pending : std::get_if<Pending>(&right);
+  const auto* right_pending = std::get_if<Pending>(&right);
+  const auto* pending = left_pending != nullptr ? left_pending : right_pending;
+  if (left_pending != nullptr && right_pending != nullptr) {
+    JOINSUM_USER_CHECK(*left_pending == *right_pending && kernels::table::joins_partials(kernel, pending->kernel),
+                       "local_join: partial values of both operands give none of the result; reduce one first: kernel=",
+                       kernel.text(), ", ", both(left_type, right_type));
+    return *pending;
+  }
   if (pending != nullptr) {
     JOINSUM_USER_CHECK(
         left_whole || right_whole,
@@ -169,6 +176,27 @@ PhysicalType assemble(RelationType relation, const Grid& grid, Placement placeme
   return {std::move(relation), grid, std::move(placement), std::move(holding)};
 }
 
+/// Where both operands are pending, each partial value of one meets one of the other.
+void check_partials_meet(const PhysicalType& left, const PhysicalType& right, const relation::JoinKeys& on,
+                         const PhysicalType& joined) {
+  const Dims pending = right.placement.axes_in<Pending>();
+  const Dims left_pending = left.placement.axes_in<Pending>();
+  const bool both_pending =
+      std::any_of(pending.begin(), pending.end(), [&](int64_t a) { return position_of(left_pending, a).has_value(); });
+  if (!both_pending) return;
+  const auto joins_all = [&](const Dims& keys, const PhysicalType& type) {
+    return std::set<int64_t>(keys.begin(), keys.end()).size() == static_cast<size_t>(type.relation.arity());
+  };
+  bool meet = joins_all(on.left, left) && joins_all(on.right, right);
+  for (int64_t site = 0; meet && site < joined.sites(); ++site) {
+    const int64_t tuples = joined.holding.tuples(site);
+    meet = tuples == left.holding.tuples(site) && tuples == right.holding.tuples(site);
+  }
+  JOINSUM_USER_CHECK(meet,
+                     "local_join: of operands that are both pending each site needs partial values of equal keys; ",
+                     "reduce one first: ", both(left, right));
+}
+
 PhysicalType infer_join(const LocalJoin& op, const PhysicalType& left, const PhysicalType& right) {
   JOINSUM_USER_CHECK(left.grid == right.grid, "local_join: operands lie on different grids: left=", left.grid.text(),
                      ", right=", right.grid.text());
@@ -180,8 +208,10 @@ PhysicalType infer_join(const LocalJoin& op, const PhysicalType& left, const Phy
       !duplicate,
       "local_join: a key would occur twice in a pending result, and partials are identified by key; reduce the ",
       "operand first: key=", key_text(duplicate.value_or(Key{})));
-  return assemble(std::move(relation), left.grid, std::move(placement),
-                  [&] { return joined_holding(left, right, on); });
+  PhysicalType out =
+      assemble(std::move(relation), left.grid, std::move(placement), [&] { return joined_holding(left, right, on); });
+  check_partials_meet(left, right, on, out);
+  return out;
 }
 
 Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& input) {

@@ -240,6 +240,7 @@ class Facts:
     associative: bool
     commutative: bool
     idempotent: bool
+    additive: bool
     linear: bool
     moves_elements: bool
     identity: float | None

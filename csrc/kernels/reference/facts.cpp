@@ -71,6 +71,7 @@ class Checker {
   void check_on(const Shapes& shapes) {
     check_shape(shapes);
     if (facts_.commutative) check_commutative(shapes);
+    if (facts_.additive) check_additive(shapes);
     if (facts_.moves_elements) check_moves(shapes);
     for (const auto& [over, operand] : distributions()) check_distribution(over, operand, shapes);
     if (facts_.annihilator) check_annihilator(shapes);
@@ -162,6 +163,17 @@ class Checker {
     fact_ = "commutative";
     const Arrays x = random_arrays(shapes);
     require_equal(named(x), {"f(a,b)", run(x)}, {"f(b,a)", run({x[1], x[0]})});
+  }
+
+  void check_additive(const Shapes& shapes) {
+    fact_ = "additive";
+    const Arrays x = random_arrays(shapes);
+    const Arrays more = random_arrays(shapes);
+    const auto sum = [&](const Array& a, const Array& b) { return run({"add", {}}, {a, b}); };
+    std::vector<Named> example = named(x);
+    for (size_t i = 0; i < more.size(); ++i) example.push_back({named(x)[i].name + "'", more[i]});
+    require_equal(example, {"f(a + a',b + b')", run({sum(x[0], more[0]), sum(x[1], more[1])})},
+                  {"f(a,b) + f(a',b')", sum(run(x), run(more))});
   }
 
   void check_associative(const Shapes& shapes) {

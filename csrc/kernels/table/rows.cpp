@@ -135,6 +135,7 @@ Facts pair_facts(const Row& combine, const Row& reduction) {
   if (annihilates(combine, nothing)) facts.annihilator = nothing;
   const bool sums = reduction.name == "add" && combine.facts.linear;
   facts.linear = sums;
+  facts.additive = reduction.name == "add" && combine.facts.additive;
   for (const Distribution& known : combine.facts.distributes_over) {
     const bool with_sub = reduction.name == "add" && known.over == "sub";
     if (known.over == reduction.name || with_sub) facts.distributes_over.push_back(known);
@@ -293,7 +294,7 @@ std::vector<Row> axis_rows() {
        .parameters = "i",
        .form = Form::kConcat,
        .flops_per_element = 0,
-       .facts = {.associative = true, .distributes_over = {{"max"}, {"min"}}}},
+       .facts = {.associative = true, .additive = true, .distributes_over = {{"max"}, {"min"}}}},
       {.name = "cast",
        .summary = "the same values in another dtype",
        .parameters = "l",

@@ -218,6 +218,15 @@ bool distributes(const Kernel& kernel, const std::string& over, int64_t operand)
   });
 }
 
+bool joins_partials(const Kernel& kernel, const std::string& over) {
+  for (const Kernel& next : kernel.epilogue) {
+    if (!distributes(next, over, 0)) return false;
+  }
+  if (operands_of(kernel) != 2) return false;
+  if (over == "add" && row_of(kernel).facts.additive) return true;
+  return kernel.name == over && reduces_in_any_order(kernel.first());
+}
+
 bool reduces_in_any_order(const Kernel& kernel) {
   const Facts& facts = row_of(kernel).facts;
   return facts.associative && facts.commutative && kernel.epilogue.empty();

@@ -45,6 +45,7 @@ struct Facts {
   bool associative = false;
   bool commutative = false;
   bool idempotent = false;      ///< f(a, a) = a
+  bool additive = false;        ///< of two operands: f(a + a', b + b') = f(a, b) + f(a', b')
   bool linear = false;          ///< distributes over `add`, and so over `sub`, in each operand
   bool moves_elements = false;  ///< result elements are operand elements: distributes over every elementwise ⊕
   std::vector<Distribution> distributes_over = {};
@@ -115,6 +116,9 @@ Kernel combined_by(const Kernel& kernel);
 
 /// Whether `kernel` distributes over ⊕ = `over` in operand `operand` (0 or 1).
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand);
+/// Whether `kernel` of partial values of two operands under ⊕ = `over` gives those of its result: f(a ⊕ a', b ⊕ b') =
+/// f(a, b) ⊕ f(a', b').
+bool joins_partials(const Kernel& kernel, const std::string& over);
 /// Whether `join` takes operands in any order, and labels may be reduced by `reduction` as soon as no other operand has
 /// them.
 bool reorders(const Kernel& join, const std::string& reduction);

@@ -18,10 +18,12 @@ void add_layout(std::vector<const Layout*>& layouts, const Layout* layout) {
   if (!known) layouts.push_back(layout);
 }
 
-/// The placement in which the other operand of a join meets this one: split by the same keys.
-ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys) {
+/// The placement in which the other operand of a join meets this one: split by the same keys, and as pending as this
+/// one if `partials`.
+ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys, bool partials = false) {
   ia::GridPlacement out = *placement.grid();
   for (ia::AxisState& state : out.states) {
+    if (partials && std::holds_alternative<ia::Pending>(state)) continue;
     const auto* split = std::get_if<ia::Split>(&state);
     const auto key = split != nullptr ? position_of(keys, split->dim) : std::nullopt;
     state = key ? ia::AxisState(ia::Split{other_keys[*key], split->domain}) : ia::Replicated{};
@@ -177,6 +179,21 @@ class StrategyEnumerator {
         for (const Layout* other : layouts_to_meet(vertex, join, side, layout)) {
           add_strategy_that_meets(vertex, join, side, layout, other);
         }
+      }
+    }
+  }
+
+  /// Strategies in which both operands hold partial values, and so does the result.
+  void add_strategies_of_partials(Vertex& vertex, const tra::Node& join) {
+    const auto& op = *join.as<tra::Join>();
+    const std::vector<const Layout*>& left = vertices_[vertex.operands[0]].layouts;
+    const std::vector<const Layout*>& right = vertices_[vertex.operands[1]].layouts;
+    for (const Layout* layout : left) {
+      const auto reduction = layout->type.placement.pending_kernel();
+      if (!reduction || !kernels::table::joins_partials(op.kernel, *reduction)) continue;
+      const ia::Placement other = met_by(layout->type.placement, op.left_keys, op.right_keys, true);
+      for (const Layout* meets : right) {
+        if (meets->type.placement == other) add_strategy(vertex, {layout, meets});
       }
     }
   }
@@ -354,6 +371,7 @@ class StrategyEnumerator {
       add_starts(vertex);
     } else if (const tra::Node* join = vertex.joined()) {
       add_strategies_of_operand_layouts(vertex, *join);
+      add_strategies_of_partials(vertex, *join);
     } else if (vertex.node->as<tra::Upsert>() != nullptr) {
       add_upsert_strategies(vertex);
     } else if (vertex.call() == nullptr) {

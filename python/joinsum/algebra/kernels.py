@@ -17,7 +17,7 @@ __all__ = ["Facts", "KernelRow", "KernelTable", "kernels", "register_kernel", "u
 Facts = Mapping[str, object] | Iterable[str]
 Shape = Sequence[int]
 
-_FLAGS = ("associative", "commutative", "idempotent", "linear", "moves_elements")
+_FLAGS = ("associative", "commutative", "idempotent", "additive", "linear", "moves_elements")
 _NUMBERS = ("identity", "annihilator")
 _SIDES = {"left": (True, False), "right": (False, True), "both": (True, True)}
 
@@ -96,8 +96,9 @@ def register_kernel(
     elementwise        or: result[i] = f(a[i], b[i]), shapes broadcast as in torch; the function may get several
                        arrays as one
     facts              names of facts that hold, or a dict with values: `associative`, `commutative`, `idempotent`,
-                       `linear`, `moves_elements`, `identity` and `annihilator` (numbers), `distributes_over` (a
-                       kernel's name, a list of names, or {name: "left" | "right" | "both"})
+                       `additive` (of two operands: f(a + c, b + d) = f(a, b) + f(c, d)), `linear`,
+                       `moves_elements`, `identity` and `annihilator` (numbers), `distributes_over` (a kernel's
+                       name, a list of names, or {name: "left" | "right" | "both"})
     flops_per_element  of the result; with `labels` per point of the space of all letters
 
     The function is tried on random float64 arrays, and declared facts with it: a false one is refused with a

@@ -96,6 +96,33 @@ TEST(LocalJoin, CarriesAPendingSideThroughAKernelThatDistributes) {
   EXPECT_EQ(type_of("join[0; 0; mul](agg[1; add](T0), agg[0; add](T1))"), "f32[2@-]<4> on 2x2 (+add, +add)");
 }
 
+TEST(LocalJoin, OfPartialValuesOfBothSidesGivesPartialValues) {
+  EXPECT_EQ(type_of("join[0; 0; add](agg[1; add](T), agg[1; add](T))"), "f32[2@-]<4> on 2x2 (+add, 0)");
+  EXPECT_EQ(type_of("join[0; 0; sub](agg[0; add](T1), agg[0; add](T1))"), "f32[2@-]<4> on 2x2 (*, +add)");
+  EXPECT_EQ(type_of("join[0; 0; max](agg[1; max](T0), agg[1; max](T0))"), "f32[2@-]<4> on 2x2 (+max, *)");
+  EXPECT_EQ(type_of("join[; ; add](agg[; add](T), agg[; add](T))"), "f32[2]<> on 2x2 (+add, +add)");
+}
+
+TEST(LocalJoin, RefusesPartialValuesOfBothSidesThatDoNotMeet) {
+  const std::string none = "local_join: partial values of both operands give none of the result; reduce one first: ";
+  expect_error("join[0; 0; mul](agg[0; add](T1), agg[0; add](T1))", none + "kernel=mul");
+  expect_error("join[0; 0; add](agg[0; max](T1), agg[0; max](T1))", none + "kernel=add");
+  expect_error("join[0; 0; max](agg[0; max](T1), agg[0; min](T1))", none + "kernel=max");
+  const std::string apart =
+      "local_join: of operands that are both pending each site needs partial values of equal keys";
+  expect_error("join[; ; add](agg[0; add](T1), agg[0; add](T1))", apart);
+  // Three sites of which the third one has a partial value of one operand alone.
+  const std::string three = "ia on 3\ninput P: f32[3]<3> (0)\ninput Q: f32[2]<2> (0:3)\noutput Z = ";
+  try {
+    parse(three + "broadcast(join[; ; add](agg[; add](P), agg[; add](Q)))");
+    ADD_FAILURE() << "no error";
+  } catch (const PlanError& error) {
+    EXPECT_NE(std::string(error.what()).find(apart), std::string::npos) << error.what();
+  }
+  const Plan met = parse(three + "broadcast(join[; ; add](agg[; add](P), agg[; add](P)))");
+  EXPECT_EQ(met.outputs()[0].node->type().text(), "f32[1]<> on 3 (*)");
+}
+
 TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
   const std::string not_linear =
       "local_join: kernel does not distribute over the pending reduction; reduce the operand first: ";
@@ -106,7 +133,6 @@ TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
   expect_error("join[0; 0; mul](agg[1; add](T0), W)", not_replicated + "(+add, *), right=(0, *)");
   expect_error("join[0; 0; mul](W, agg[1; add](T0))", not_replicated + "(0, *), right=(+add, *)");
   expect_error("join[; ; mul](agg[1; add](T0), W)", not_replicated);
-  expect_error("join[0; 0; mul](agg[1; add](T0), agg[1; add](T0))", not_replicated + "(+add, *), right=(+add, *)");
   expect_error(
       "join[0; 0; min](agg[1; max](T0), agg[0; min](T1))",
       "local_join: operands are pending under different reductions; reduce one first: left=(+max, *), right=(*, +min)");

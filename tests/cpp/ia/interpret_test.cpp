@@ -126,6 +126,36 @@ TEST(PhysicalInterpret, APendingOperandJoinsAReplicatedOne) {
             (Contents{{{0}, vector({10})}, {{1}, vector({20})}, {{2}, vector({30})}, {{3}, vector({40})}}));
 }
 
+/// Σ a + Σ b = Σ (a + b), and alike for differences and extremes, on any sites that hold partial values of both.
+TEST(PhysicalInterpret, PartialValuesOfBothOperandsJoinIntoPartialValues) {
+  int64_t pending = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    testing::RandomPlans random(seed);
+    const Grid grid = random.grid(8);
+    const relation::RelationType type =
+        RelationType::parse(concatenate("f32[2]<", random.between(1, 4), ",", random.between(1, 4), ">"));
+    const std::string kernel = random.one_of<std::string>({"add", "sub", "max", "min"});
+    const std::string reduction = kernel == "sub" ? "add" : kernel;
+    const Dims kept = random.chance(70) ? Dims{random.between(0, 1)} : Dims{};
+    std::map<std::string, Contents> inputs{{"A", random.relation(type)}, {"B", random.relation(type)}};
+    const Placement at = random.placement(type, grid);
+    const NodePtr a = make_input("A", PhysicalType::placed("test", type, grid, at));
+    const NodePtr b = make_input("B", PhysicalType::placed("test", type, grid, at));
+    const auto sum = [&](const NodePtr& of) { return make(LocalAggregate{kept, {reduction, {}}}, {of}); };
+    const Dims keys = all_dims(static_cast<int64_t>(kept.size()));
+    const LocalJoin join{keys, keys, {kernel, {}}};
+    const NodePtr joined = make(join, {sum(a), sum(b)});
+    const NodePtr wanted = make(join, {sum(broadcast(a)), sum(broadcast(b))});
+    pending += joined->type().placement.pending() ? 1 : 0;
+    const Plan plan = Plan::make({{"Z", joined, std::nullopt}, {"W", wanted, std::nullopt}});
+    const auto results = interpret(plan, inputs);
+    ASSERT_EQ(contents(results.at("Z"), joined->type()), contents(results.at("W"), wanted->type()))
+        << "seed " << seed << "\n"
+        << plan.text();
+  }
+  EXPECT_GT(pending, 200);
+}
+
 TEST(PhysicalInterpret, KeyMapsLeaveTuplesWhereTheyAre) {
   const Result mapped = run_on_four("(0, 0)", "map[(3 - k0); id](X)");
   EXPECT_EQ(mapped.text(), "0: <3>=1; 1: <2>=2; 2: <1>=3; 3: <0>=4");

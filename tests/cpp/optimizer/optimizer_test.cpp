@@ -59,6 +59,28 @@ TEST(Optimize, PlansThatRepeatWorkComeLast) {
   }
 }
 
+/// The gradient of a weight that is read twice: with rows of the data divided, each site adds up what it has of both
+/// products, and the total is reduced once.
+TEST(Optimize, AddsUpPartialValuesBeforeItReducesThem) {
+  const tra::Plan plan = tra::parse(R"(tra
+input A: f32[8,4]<4,1>
+input B: f32[8,4]<4,1>
+input C: f32[8,4]<4,1>
+input D: f32[8,4]<4,1>
+first = aggregate[1, 2; add](join[0; 0; matmul_tn](A, B))
+second = aggregate[1, 2; add](join[0; 0; matmul_tn](C, D))
+output W = join[0, 1; 0, 1; add](first, second)
+)");
+  const ia::Grid grid = ia::Grid::of_sites(4);
+  model::InputPlacements inputs;
+  for (const char* name : {"A", "B", "C", "D"})
+    inputs.emplace(name, division::placement_of(Dims(grid.rank(), 0), {4, 1}));
+  const Optimized found = optimize(plan, grid, inputs, minimizing(cost::Objective::kWireBytes));
+  const ia::Plan& best = found.candidates[0].plan;
+  // All partial values but one move, of 4 x 4 floats each.
+  EXPECT_EQ(cost::plan_cost(best).wire_bytes, 3 * 64) << best.text();
+}
+
 TEST(Optimize, RefusesUnknownPhasesAndRules) {
   const tra::Plan plan = tra::parse("tra\ninput X: f32[4]<2>\noutput Y = X\n");
   OptimizeOptions options;

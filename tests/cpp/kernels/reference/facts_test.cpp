@@ -86,6 +86,7 @@ TEST(Facts, ThatAreNotDeclaredDoNotHold) {
     const auto refuted = [&](const Facts& facts) { return verdict(row->name, facts) != "holds"; };
     EXPECT_TRUE(row->facts.linear || refuted({.linear = true})) << row->name;
     if (row->operands == 2) {
+      EXPECT_TRUE(row->facts.additive || refuted({.additive = true})) << row->name;
       EXPECT_TRUE(row->facts.associative || refuted({.associative = true})) << row->name;
       EXPECT_TRUE(row->facts.commutative || refuted({.commutative = true})) << row->name;
       EXPECT_TRUE(row->facts.idempotent || refuted({.idempotent = true})) << row->name;

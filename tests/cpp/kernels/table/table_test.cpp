@@ -300,6 +300,18 @@ TEST(KernelFacts, SayOverWhatAKernelDistributes) {
   EXPECT_FALSE(distributes("concat[0]", "add", 0));
 }
 
+TEST(KernelFacts, SayOfWhichPartialValuesAKernelGivesPartialValues) {
+  const auto joins = [](const std::string& text, const std::string& over) {
+    return table::joins_partials(Kernel::parse(text), over);
+  };
+  EXPECT_TRUE(joins("add", "add") && joins("sub", "add") && joins("contract_add_add[ij,j->i]", "add"));
+  EXPECT_TRUE(joins("max", "max") && joins("min", "min") && joins("mul", "mul") && joins("logaddexp", "logaddexp"));
+  EXPECT_TRUE(joins("add | scale[2]", "add"));
+  EXPECT_FALSE(joins("add | relu", "add"));
+  EXPECT_FALSE(joins("mul", "add") || joins("div", "add") || joins("matmul", "add") || joins("add", "max"));
+  EXPECT_FALSE(joins("sub", "sub") || joins("max", "min") || joins("negate", "add"));
+}
+
 TEST(KernelFacts, ReductionsThatMayBeReordered) {
   for (const std::string text : {"add", "mul", "min", "max"})
     EXPECT_TRUE(reduces_in_any_order(Kernel::parse(text))) << text;

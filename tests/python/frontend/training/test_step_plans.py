@@ -44,3 +44,33 @@ def test_wide_layers_with_a_small_batch_all_reduce_one_activation_less_than_ther
     # The loss is on every site, or its partial sums go there.
     assert planned == sent
     assert 0 <= planned - activations <= (sites - 1) * sites * sites * BYTES
+
+
+class Twice(nn.Sequential):
+    """One layer that is run twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (layer,) = self
+        return layer(torch.tanh(layer(x)))
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_a_layer_that_is_run_twice_all_reduces_one_gradient(sites):
+    """Each site adds up its parts of both gradients, as Σ a + Σ b = Σ (a + b), before they are reduced."""
+    torch.manual_seed(0)
+    model = Twice(nn.Linear(32, 32))
+    planned, sent = moved(model, 6144, sites)
+    weights = sum(p.numel() for p in model.parameters())
+    assert planned == sent
+    assert 0 <= planned - all_reduces(weights, sites) <= (sites - 1) * sites * sites * BYTES
+
+    torch.manual_seed(0)
+    expected = Twice(nn.Linear(32, 32))
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
+    x, y = torch.rand(6144, 32), torch.rand(6144, 32)
+    for _ in range(2):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(expected(x), y).backward()
+        optimizer.step()
+    for actual, wanted in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-6)
