@@ -224,6 +224,7 @@ ELSEWHERE = (
         "python/capture/test_products.py",
         "graphs with these operators are compared with those of torch's",
     ),
+    Row("csrc/kernels/torch_call", "resize", "python/frontend/tracing/test_resizing.py", "compared with torch's"),
     Row("csrc/kernels/torch_call", "gelu", "python/capture/test_results_in_memory.py", "compared with torch's"),
     Row(
         "csrc/kernels/torch_call",
@@ -463,6 +464,7 @@ ELSEWHERE = (
     ),
     Row("python/capture", "failures", "python/frontend/tracing/test_errors.py", "errors of others, as users see them"),
     Row("python/capture", "in_place", "python/capture/test_single_site.py", "what a single site runs"),
+    Row("python/capture/decompositions", "resize", "python/frontend/tracing/test_resizing.py", "compared with torch's"),
     Row("python/capture/decompositions", "random_nodes", "python/capture/test_single_site.py", "what one site draws"),
     Row(
         "python/capture/decompositions",

@@ -47,6 +47,15 @@ at::Tensor group_norm_grad_input(const at::Tensor& grad, const at::Tensor& input
 
 // --- convolutions ----------------------------------------------------------------------------------------------------
 
+/// Whether oneDNN computes the gradient of a weight of these sizes, [c, 1, h, w] of a convolution of each channel by
+/// itself, several times faster of images with channels last, also where they are copied for it. Measured on Zen 5: at
+/// windows of 3 x 3 it does not, at 5 x 5 it does.
+bool prefers_channels_last(const at::Tensor& grad, at::IntArrayRef sizes, int64_t groups) {
+  constexpr int64_t kSmallWindow = 9;
+  return grad.dim() == 4 && grad.is_cpu() && grad.scalar_type() == at::kFloat && groups > 1 && sizes[0] == groups &&
+         sizes[1] == 1 && sizes[2] * sizes[3] > kSmallWindow;
+}
+
 /// The gradient of a convolution's input or weight: of that which is absent, whose shape is `sizes`. The input's of
 /// shards of the output channels are summed, the weight's of shards of the batch.
 at::Tensor convolution_gradient(const at::Tensor& grad, const Optional& input, const Optional& weight,
@@ -58,6 +67,12 @@ at::Tensor convolution_gradient(const at::Tensor& grad, const Optional& input, c
     return operand && operand->defined() ? *operand : at::empty(sizes, grad.options());
   };
   const bool of_input = !input || !input->defined();
+  if (!of_input && !transposed && prefers_channels_last(grad, sizes, groups)) {
+    const auto copied = [](const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); };
+    return std::get<1>(at::convolution_backward(copied(grad), copied(*input), given(weight), {}, stride, padding,
+                                                dilation, false, output_padding, groups, {false, true, false}))
+        .contiguous();
+  }
   const auto [to_input, to_weight, _] =
       at::convolution_backward(grad, given(input), given(weight), {}, stride, padding, dilation, transposed,
                                output_padding, groups, {of_input, !of_input, false});

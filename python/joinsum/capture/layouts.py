@@ -16,6 +16,8 @@ __all__ = ["align_group_norms", "use_channels_last"]
 _ATEN = torch.ops.aten
 _CONVOLUTION = _ATEN.convolution.default
 _CONVOLUTION_BACKWARD = _ATEN.convolution_backward.default
+# Their first results have the layout of what is normed, which fake tensors do not say; by place the latter.
+_GROUP_NORMS = {_ATEN.native_group_norm.default: 0, _ATEN.native_group_norm_backward.default: 1}
 
 # Operators that compute the same in any layout, and whose result has the layout of their operands.
 _ANY_LAYOUT = frozenset(
@@ -28,6 +30,10 @@ _ANY_LAYOUT = frozenset(
         _ATEN.max_pool2d_with_indices_backward.default,
         _ATEN.avg_pool2d.default,
         _ATEN.avg_pool2d_backward.default,
+        torch.ops.joinsum.resize.default,
+        torch.ops.joinsum.resize_backward.default,
+        *_GROUP_NORMS,
+        _ATEN.cat.default,
         _ATEN.mean.dim,
         _ATEN.sum.dim_IntList,
         _ATEN.detach.default,
@@ -70,9 +76,8 @@ def align_group_norms(graph: fx.Graph) -> int:
     """
     found = [node for node in graph.nodes if node.target is _ATEN.native_group_norm_backward.default]
     for node in found:
-        value = node.args[1].meta["val"]
-        last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
-        layout = torch.channels_last if last and not value.is_contiguous() else torch.contiguous_format
+        operand: Any = node.args[1]
+        layout = _layout_of(operand.meta["val"])
         with graph.inserting_before(node):
             operands = []
             for operand in node.args[:2]:
@@ -81,6 +86,16 @@ def align_group_norms(graph: fx.Graph) -> int:
                 operands.append(copy)
         node.args = (*operands, *node.args[2:])
     return len(found)
+
+
+def _layout_of(value: torch.Tensor) -> torch.memory_format:
+    last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last and not value.is_contiguous() else torch.contiguous_format
+
+
+def _is_slice_of_image(node: fx.Node) -> bool:
+    """Whether a view, of some channels for example, is only read by what takes any layout."""
+    return node.target is _ATEN.slice.Tensor and all(_in_any_layout(each) or _is_faster(each) for each in node.users)
 
 
 def _is_gradient_of_weight(node: fx.Node) -> bool:
@@ -146,12 +161,17 @@ class _Layouts:
             return
         elif _in_any_layout(node) and self._spreads(node):
             self._replace(node, self._channels_last)
-        else:
+        elif not _is_slice_of_image(node):
             self._replace(node, self._as_before)
             return
         with _fake_mode_of(node):
+            arguments: Any
             arguments, keywords = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
             node.meta["val"] = node.target(*arguments, **keywords)  # type: ignore[operator]
+            if node.target in _GROUP_NORMS:
+                first, *others = node.meta["val"]
+                layout = _layout_of(arguments[_GROUP_NORMS[node.target]])
+                node.meta["val"] = (first if first is None else first.contiguous(memory_format=layout), *others)
         if _is_gradient_of_weight(node):
             self._keep_layout(node)
 

@@ -79,6 +79,23 @@ def test_gradients_are_torchs() -> None:
     assert copies(gm) >= 3
 
 
+def test_group_norms_and_joined_channels_keep_channels_last() -> None:
+    def loss(x: Tensor, w: Tensor, v: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
+        given = [each.detach().requires_grad_() for each in (x, w, v, scale, shift)]
+        y = F.silu(F.group_norm(F.conv2d(given[0], given[1], padding=1), 3, given[3], given[4]))
+        z = torch.cat([F.silu(F.group_norm(F.conv2d(y, given[2], padding=1), 2)), y], 1)
+        z = F.conv2d(z, torch.cat([given[2], given[2]], 1))
+        return torch.autograd.grad(z.square().mean(), given)
+
+    gm = changed(loss, X, W, V, torch.rand(6), torch.rand(6))
+    contiguous = [
+        node
+        for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+        if node.kwargs.get("memory_format") is not LAST
+    ]
+    assert sum(node.meta["val"].shape[2:] == (8, 8) for node in contiguous) == 1  # the gradient of the image
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_convolutions_of_other_types_stay(dtype: torch.dtype) -> None:
     gm = make_fx(F.conv2d, tracing_mode="fake")(X.to(dtype), W.to(dtype))

@@ -177,6 +177,25 @@ _POOLED_AT_RANDOM: dict[str, Form] = {
     "fractional_max_pool3d_backward": Form("n c z y x, n c d h w, n c z y x -> n c d h w", "d h w z y x"),
 }
 
+_RESIZED_BY_AXES = {
+    len(before.split()): (
+        Form(f"n c {before} -> n c {after}", f"{before} {after}", flops=f"8 n c {after}"),
+        Form(
+            f"n c {after} -> n c {before}",
+            f"{before} {after}",
+            sizes={"sizes": f"n c {before}"},
+            flops=f"8 n c {after}",
+        ),
+    )
+    for before, after in (("w", "x"), ("h w", "y x"), ("d h w", "z y x"))
+}
+
+
+def _resize_by_kernels(application: Application) -> Results:
+    forward, backward = _RESIZED_BY_AXES[len(application.shape) - 2]
+    return (forward if "sizes" not in application.arguments else backward)(application)
+
+
 _RESIZED = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 _RESIZE = Form("n c h w -> n c y x", "h w y x", flops="16 n c y x")
 _RESIZE_BACKWARD = Form("n c y x -> n c h w", "h w y x", sizes={"input_size": "n c h w"}, flops="16 n c y x")
@@ -198,6 +217,7 @@ ROWS = [
         Entry("pixel_unshuffle", _pixel_unshuffle, "labels only"),
         Entry("channel_shuffle", _channel_shuffle, "labels only"),
         *(Entry(name, form) for name, form in _SAMPLED.items()),
+        Entry("joinsum::resize joinsum::resize_backward", _resize_by_kernels, "batch and channels may be divided"),
         Entry(_RESIZED, _RESIZE),
         Entry(" ".join(f"{name}_backward" for name in _RESIZED.split()), _RESIZE_BACKWARD),
     ),

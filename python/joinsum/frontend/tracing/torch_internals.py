@@ -50,6 +50,7 @@ from joinsum.frontend.tracing.draws import check_draws
 from joinsum.frontend.tracing.margins import compose_margins
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 from joinsum.frontend.tracing.partition import SAVED, partition
+from joinsum.frontend.tracing.resizing import resize_by_kernels
 
 __all__ = [
     "BackendCompilerFailed",
@@ -111,6 +112,7 @@ def aot_compile(
     check_draws(gm)
     _compose_attention(gm)
     compose_margins(gm)
+    resize_by_kernels(gm)
     assert_tensors(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()

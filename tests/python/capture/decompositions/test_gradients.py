@@ -88,6 +88,18 @@ def test_each_gradient_of_a_convolution(transposed: bool) -> None:
     near(found, list(wanted))
 
 
+@pytest.mark.parametrize(("window", "stride", "dilation"), [(7, 1, 1), (5, 2, 1), (5, 1, 2), (3, 1, 1)])
+def test_the_gradient_of_a_weight_of_each_channel(window: int, stride: int, dilation: int) -> None:
+    x, weight = torch.randn(3, 6, 14, 13), torch.randn(6, 1, window, window, requires_grad=True)
+    options = ([stride, 1], [1, 2], [dilation, dilation], False, [0, 0], 6)
+    result = torch.ops.aten.convolution(x, weight, None, *options)
+    grad = torch.randn(result.shape)
+    wanted = torch.autograd.grad(result, [weight], grad)
+    found = ops.convolution_gradient(grad, x, None, weight.shape, *options)
+    near([found], list(wanted))
+    assert found.is_contiguous()
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
 def test_products_of_groups(index: torch.dtype, dtype: torch.dtype) -> None:

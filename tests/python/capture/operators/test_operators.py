@@ -137,6 +137,14 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "joinsum::rms_norm": (lambda x: J.rms_norm(x, [6], x[0], 0.1)[0], matrix),
     "joinsum::rms_norm_grad_input": (lambda x: J.rms_norm(x, [6], None, 0.1)[0], matrix),
     "joinsum::rms_norm_grad_weight": (lambda x: J.rms_norm(x * 2, [6], x[0], 0.1)[0], matrix),
+    "joinsum::resize": (
+        lambda x: J.resize(x, [7, 4], "bilinear", False, None),
+        lambda: torch.randn(2, 3, 5, 6),
+    ),
+    "joinsum::resize_backward": (
+        lambda x: J.resize_backward(x, [2, 3, 4, 9], "nearest", False, None),
+        lambda: torch.randn(2, 3, 5, 6),
+    ),
     "joinsum::sparse_mm": (lambda x: J.sparse_mm(*places(), x[0] * x[1, 0], x, 5), matrix),
     "joinsum::sparse_mm_values": (
         lambda x: J.sparse_mm_values(*places(), (x * x[0, 0])[:, :4].exp(), x[:, 2:]),
