@@ -77,6 +77,12 @@ def _cov(
     return (centered @ (others.conj() if x.is_complex() else others) / divisor).squeeze()
 
 
+def _euclidean_distances(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    """The distances of many rows, [*b, n, d] and [*b, m, d], which `torch.cdist` computes by a product of matrices."""
+    squares = x1.square().sum(-1).unsqueeze(-1) + x2.square().sum(-1).unsqueeze(-2)
+    return (squares - 2 * (x1 @ x2.mT)).clamp(min=0).sqrt()
+
+
 def _centers(extent: int, align_corners: bool, like: torch.Tensor) -> torch.Tensor:
     """Where an axis's elements are, with the axis from -1 to 1: it ends at the centers of the outer elements, or at
     their outer edges."""
@@ -91,3 +97,4 @@ COMPOSED[torch.ops.aten.affine_grid_generator.default] = _affine_grid
 COMPOSED[torch.ops.aten._is_all_true.default] = torch.all
 COMPOSED[torch.ops.aten._is_any_true.default] = torch.any
 COMPOSED[torch.ops.aten.cov.default] = _cov
+COMPOSED[torch.ops.aten._euclidean_dist.default] = _euclidean_distances

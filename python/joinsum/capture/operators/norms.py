@@ -225,11 +225,13 @@ def _batch_norm(application: Application) -> Results:
 def _batch_norm_in_training(application: Application) -> Results:
     """Mean and deviation of two sums over batch and pixels."""
     application = with_materialized_operands(application)
-    undecomposed = _TRAINING(application)
     dims = [dim for dim in range(len(application.shape)) if dim != 1]
-    norm, kinds = (_JOINSUM.batch_norm_of.default, _TRAINING_OF_SUMS), application.types
-    results = _of_sums(application, dims, _TRAINING_SQUARES, norm, [*kinds, *kinds[1:3]][:5])
-    return decomposed_or(undecomposed, results[: len(kinds)])
+    norm, count = (_JOINSUM.batch_norm_of.default, _TRAINING_OF_SUMS), len(application.types)
+    kinds = [*application.types, *application.types[1:3]][:5]
+    whole = _JOINSUM.batch_norm_training.default, _TRAINING
+    undecomposed = _applied(whole, application, application.arguments, *kinds)
+    results = _of_sums(application, dims, _TRAINING_SQUARES, norm, kinds)
+    return decomposed_or(undecomposed, results)[:count]
 
 
 def _batch_norm_backward(application: Application) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import joinsum.frontend.tracing.torch_internals  # noqa: F401 - registers them
+import joinsum.frontend.tracing.torch_internals
 import pytest
 import torch
 from joinsum.capture.decompositions.composed import COMPOSED
@@ -53,3 +53,21 @@ def test_covariances(shape: tuple[int, ...], options: dict[str, Any], dtype: tor
 def test_what_torch_refuses(call: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RuntimeError, match="cov: "):
         call(torch.ones(3, 5))
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("shapes", [((40, 3), (30, 3)), ((2, 40, 3), (2, 30, 3)), ((2, 1, 30, 4), (3, 27, 4))])
+def test_distances_of_many_rows(shapes: tuple[tuple[int, ...], ...], sites: int) -> None:
+    joinsum.init(sites=sites, plan_cache=False)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    compiled = torch.compile(torch.cdist, backend="joinsum", fullgraph=True)
+    outcomes = []
+    for function in (compiled, torch.cdist):
+        result = function(*given)
+        slopes = torch.linspace(-1, 1, result.numel(), dtype=result.dtype).view(result.shape)
+        outcomes.append([result, *torch.autograd.grad(result, given, slopes)])
+    joinsum.init()
+    for found, wanted in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, wanted)
