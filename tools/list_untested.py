@@ -225,6 +225,9 @@ ELSEWHERE = (
         "graphs with these operators are compared with those of torch's",
     ),
     Row("csrc/kernels/torch_call", "resize", "python/frontend/tracing/test_resizing.py", "compared with torch's"),
+    Row(
+        "csrc/kernels/torch_call", "max_pool", "python/capture/decompositions/test_max_pool.py", "compared with torch's"
+    ),
     Row("csrc/kernels/torch_call", "gelu", "python/capture/test_results_in_memory.py", "compared with torch's"),
     Row(
         "csrc/kernels/torch_call",

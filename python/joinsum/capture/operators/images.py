@@ -79,8 +79,15 @@ def _pool(rank: int, text: str) -> Form:
     return Form(pattern, f"{before} {after}", flops=f"1 *b {before}")
 
 
+_LARGEST = _pool(2, "in -> out, out")
+
+
+def _max_pool(application: Application) -> Results:
+    return _LARGEST.apply(application, torch.ops.joinsum.max_pool2d.default, application.arguments, *application.types)
+
+
 _POOLS: list[tuple[str, Form]] = [
-    ("max_pool2d_with_indices adaptive_max_pool2d", _pool(2, "in -> out, out")),
+    ("adaptive_max_pool2d", _LARGEST),
     ("max_pool3d_with_indices adaptive_max_pool3d", _pool(3, "in -> out, out")),
     ("max_pool2d_with_indices_backward adaptive_max_pool2d_backward", _pool(2, "out, in, out -> in")),
     ("max_pool3d_with_indices_backward adaptive_max_pool3d_backward", _pool(3, "out, in, out -> in")),
@@ -206,6 +213,7 @@ ROWS = [
         Entry("convolution", _convolution, f"`{_FORMS[False].pattern}`, reduced over c by add; then the bias"),
         Entry("convolution_backward", _convolution_backward, "a call for each gradient, reduced over what is summed"),
     ),
+    *rows("pooling", Entry("max_pool2d_with_indices", _max_pool, _LARGEST.described)),
     *rows("pooling", *(Entry(names, form) for names, form in [*_POOLS, *_POOLED_AT_RANDOM.items()])),
     *rows(
         "images",
