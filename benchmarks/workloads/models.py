@@ -1,5 +1,5 @@
-"""Training steps of models as users have them, with AdamW: those of the library `transformers`, from their configurations
-without weights, and such as tutorials build of torch's layers. Dropout is off, so that all train the same model."""
+"""Training steps of models as users have them, with AdamW: those of the library `transformers`, made from their
+configurations without weights, and such as tutorials build of torch's layers. Dropout is off: all train one model."""
 
 from __future__ import annotations
 
