@@ -159,9 +159,13 @@ class Optimizer {
         warm_starts_.emplace_back(model::PartialPlacement{start.inputs, {}, start.everywhere});
     for (const auto& [name, placement] : start.values) {
       const auto node = by_name_.find(name);
-      JOINSUM_USER_CHECK(node != by_name_.end() && node->second->as<tra::Input>() == nullptr,
+      JOINSUM_USER_CHECK(node != by_name_.end(),
                          "optimize: no such value in a warm start; the plan's text names them: value=", name);
-      if (!pins_.contains(node->second)) out.pins.emplace(node->second, placement);
+      if (node->second->as<tra::Input>() != nullptr) {
+        out.inputs.try_emplace(name, placement);  // an operator that changes nothing
+      } else if (!pins_.contains(node->second)) {
+        out.pins.emplace(node->second, placement);
+      }
     }
   }
 

@@ -330,9 +330,11 @@ std::vector<Shapes> sample_shapes(const Row& row, const Kernel& kernel, bool clo
 
 void check_arity(const Row& row) {
   const Facts& facts = row.facts;
-  const bool binary = facts.associative || facts.commutative || facts.idempotent || facts.identity || facts.annihilator;
-  JOINSUM_KERNEL_CHECK(row.operands == 2 || !binary, "register_kernel: associative, commutative, idempotent, identity ",
-                       "and annihilator are facts of two operands: name=", row.name, ", operands=", row.operands);
+  const bool binary = facts.associative || facts.commutative || facts.idempotent || facts.additive || facts.identity ||
+                      facts.annihilator;
+  JOINSUM_KERNEL_CHECK(row.operands == 2 || !binary,
+                       "register_kernel: associative, commutative, idempotent, additive, identity and annihilator ",
+                       "are facts of two operands: name=", row.name, ", operands=", row.operands);
   JOINSUM_KERNEL_CHECK(row.operands == 1 || !facts.moves_elements,
                        "register_kernel: moves_elements is a fact of one operand: name=", row.name,
                        ", operands=", row.operands);

@@ -61,10 +61,10 @@ Five batch_norm_of(const at::Tensor& input, const at::Tensor& total, const at::T
           runs ? now(*running_var, unbiased) : unbiased.to(statistics)};
 }
 
-/// ATen's batch norm in training, which has running statistics or none.
+/// ATen's batch norm in training, which has running statistics or none: then nothing reads the new ones.
 Five plain_batch_norm(const at::Tensor& input, const Optional& weight, const Optional& bias,
                       const Optional& running_mean, const Optional& running_var, double momentum, double eps) {
-  if (running_mean && running_mean->defined()) {
+  if (running_mean && running_mean->defined() && running_var && running_var->defined()) {
     return at::_native_batch_norm_legit_functional(input, weight, bias, *running_mean, *running_var, true, momentum,
                                                    eps);
   }
@@ -77,18 +77,15 @@ Five plain_batch_norm(const at::Tensor& input, const Optional& weight, const Opt
 template <bool by_rows>
 Five batch_norm_training(const at::Tensor& input, const Optional& weight, const Optional& bias,
                          const Optional& running_mean, const Optional& running_var, double momentum, double eps) {
-  const auto given = [](const Optional& operand) { return operand ? *operand : at::Tensor(); };
-  const std::optional<Rows> all = input.dim() > 2 && input.size(1) > 0
-                                      ? rows_of_channels(input, at::empty({input.size(1)}, input.options()))
-                                      : std::nullopt;
-  if (!by_rows || !all || !single_type(input, {given(weight), given(bias), given(running_mean), given(running_var)})) {
-    return plain_batch_norm(input, weight, bias, running_mean, running_var, momentum, eps);
-  }
   const int64_t channels = input.size(1);
-  const int64_t count = input.numel() / channels;
-  const at::Tensor x = input.contiguous();
   const at::Tensor total = at::empty({channels}, input.options());
   const at::Tensor squares = at::empty({channels}, input.options());
+  const auto given = [](const Optional& operand) { return operand ? *operand : at::Tensor(); };
+  const bool alike = single_type(input, {given(weight), given(bias), given(running_mean), given(running_var)});
+  const auto all = by_rows && alike ? rows_of_channels(input, total) : std::nullopt;
+  if (!all) return plain_batch_norm(input, weight, bias, running_mean, running_var, momentum, eps);
+  const int64_t count = input.numel() / channels;
+  const at::Tensor x = input.contiguous();
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "batch_norm_training", [&] {
     const scalar_t* from = data_of<scalar_t>(x);
     scalar_t* sums = total.mutable_data_ptr<scalar_t>();

@@ -15,12 +15,19 @@ std::optional<double> scale(const Scales& scales, size_t axis) {
   return scales ? std::optional<double>((*scales)[axis]) : std::nullopt;
 }
 
+/// The result in the memory layout that fake tensors say: channels last where those of the operand are.
+at::Tensor laid_out_like(const at::Tensor& x, const at::Tensor& result) {
+  const bool last = x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !x.is_contiguous();
+  return result.contiguous(last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+}
+
 [[noreturn]] void refuse(std::string_view mode, size_t axes) {
   throw KernelError(concatenate("resize: no such mode for images of so many axes: mode=", mode, ", axes=", axes));
 }
 
 /// [n, c, *s] of other extents *t, as `torch.nn.functional.interpolate` computes them.
-at::Tensor resize(const at::Tensor& x, at::IntArrayRef size, std::string_view mode, bool align_corners, Scales scales) {
+at::Tensor resized(const at::Tensor& x, at::IntArrayRef size, std::string_view mode, bool align_corners,
+                   Scales scales) {
   const size_t axes = size.size();
   const auto first = scale(scales, 0);
   if (axes == 1) {
@@ -45,8 +52,8 @@ at::Tensor resize(const at::Tensor& x, at::IntArrayRef size, std::string_view mo
 }
 
 /// The gradient of `x`, whose shape is `sizes`.
-at::Tensor resize_backward(const at::Tensor& grad, at::IntArrayRef sizes, std::string_view mode, bool align_corners,
-                           Scales scales) {
+at::Tensor resized_backward(const at::Tensor& grad, at::IntArrayRef sizes, std::string_view mode, bool align_corners,
+                            Scales scales) {
   const at::IntArrayRef size = grad.sizes().slice(2);
   const size_t axes = size.size();
   const auto first = scale(scales, 0);
@@ -71,6 +78,15 @@ at::Tensor resize_backward(const at::Tensor& grad, at::IntArrayRef sizes, std::s
     return at::upsample_trilinear3d_backward(grad, size, sizes, align_corners, first, second, third);
   }
   refuse(mode, axes);
+}
+
+at::Tensor resize(const at::Tensor& x, at::IntArrayRef size, std::string_view mode, bool align_corners, Scales scales) {
+  return laid_out_like(x, resized(x, size, mode, align_corners, scales));
+}
+
+at::Tensor resize_backward(const at::Tensor& grad, at::IntArrayRef sizes, std::string_view mode, bool align_corners,
+                           Scales scales) {
+  return laid_out_like(grad, resized_backward(grad, sizes, mode, align_corners, scales));
 }
 
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {

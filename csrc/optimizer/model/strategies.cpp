@@ -18,17 +18,31 @@ void add_layout(std::vector<const Layout*>& layouts, const Layout* layout) {
   if (!known) layouts.push_back(layout);
 }
 
-/// The placement in which the other operand of a join meets this one: split by the same keys, and as pending as this
-/// one if `partials`.
-ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys, bool partials = false) {
+/// The placement in which the other operand of a join meets this one: split by the same keys.
+ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys) {
   ia::GridPlacement out = *placement.grid();
   for (ia::AxisState& state : out.states) {
-    if (partials && std::holds_alternative<ia::Pending>(state)) continue;
     const auto* split = std::get_if<ia::Split>(&state);
     const auto key = split != nullptr ? position_of(keys, split->dim) : std::nullopt;
     state = key ? ia::AxisState(ia::Split{other_keys[*key], split->domain}) : ia::Replicated{};
   }
   return out;
+}
+
+/// The same where both are pending along the same axes.
+ia::Placement met_by_partials(const ia::Placement& placement, const Dims& keys, const Dims& other_keys) {
+  ia::GridPlacement out = *met_by(placement, keys, other_keys).grid();
+  for (const int64_t axis : placement.axes_in<ia::Pending>()) out.states[axis] = placement.grid()->states[axis];
+  return out;
+}
+
+/// Whether each site of a pending layout has a partial value of every key that its coordinates along the other axes
+/// may have. A site without rows of what was summed has none.
+bool has_all_partials(const Layout& layout) {
+  const ia::PhysicalType& type = layout.type;
+  ia::GridPlacement whole = *type.placement.grid();
+  for (const int64_t axis : type.placement.axes_in<ia::Pending>()) whole.states[axis] = ia::Replicated{};
+  return type.holding == ia::Holding::placed(type.relation, type.grid, ia::Placement(whole));
 }
 
 /// For each label the number of different smaller ones.
@@ -183,19 +197,28 @@ class StrategyEnumerator {
     }
   }
 
-  /// Strategies in which both operands hold partial values, and so does the result.
+  /// Strategies in which both operands hold partial values, and so does the result. Placements are told apart here, not
+  /// what sites hold of one: so all of both operands must be such that every site has a partial value of each key.
   void add_strategies_of_partials(Vertex& vertex, const tra::Node& join) {
     const auto& op = *join.as<tra::Join>();
-    const std::vector<const Layout*>& left = vertices_[vertex.operands[0]].layouts;
-    const std::vector<const Layout*>& right = vertices_[vertex.operands[1]].layouts;
+    const std::vector<const Layout*> left = vertices_[vertex.operands[0]].layouts;
+    const std::vector<const Layout*> right = vertices_[vertex.operands[1]].layouts;
     for (const Layout* layout : left) {
       const auto reduction = layout->type.placement.pending_kernel();
       if (!reduction || !kernels::table::joins_partials(op.kernel, *reduction)) continue;
-      const ia::Placement other = met_by(layout->type.placement, op.left_keys, op.right_keys, true);
+      if (!gives_all_partials(vertex.operands[0]) || !gives_all_partials(vertex.operands[1])) return;
+      const ia::Placement other = met_by_partials(layout->type.placement, op.left_keys, op.right_keys);
       for (const Layout* meets : right) {
-        if (meets->type.placement == other) add_strategy(vertex, {layout, meets});
+        if (meets->type.placement == other) add_strategy_that_meets(vertex, join, 0, layout, meets);
       }
     }
+  }
+
+  /// Whether each strategy of a vertex whose result is pending leaves partial values of all keys.
+  bool gives_all_partials(int64_t v) const {
+    return std::all_of(vertices_[v].strategies.begin(), vertices_[v].strategies.end(), [](const Strategy& strategy) {
+      return !strategy.result->type.placement.pending() || has_all_partials(*strategy.result);
+    });
   }
 
   void add_strategy_that_meets(Vertex& vertex, const tra::Node& join, size_t side, const Layout* layout,

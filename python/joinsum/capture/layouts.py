@@ -76,8 +76,8 @@ def align_group_norms(graph: fx.Graph) -> int:
     """
     found = [node for node in graph.nodes if node.target is _ATEN.native_group_norm_backward.default]
     for node in found:
-        operand: Any = node.args[1]
-        layout = _layout_of(operand.meta["val"])
+        normed: Any = node.args[1]
+        layout = _layout_of(normed.meta["val"]) if _keeps_layout(node) else torch.contiguous_format
         with graph.inserting_before(node):
             operands = []
             for operand in node.args[:2]:
@@ -133,9 +133,18 @@ def _is_image(node: Any) -> bool:
     )
 
 
+def _keeps_layout(node: fx.Node) -> bool:
+    """Whether a group norm takes channels last: the gradients of weight and bias alone, which torch's kernel cannot
+    compute so, do not."""
+    if node.target is not _ATEN.native_group_norm_backward.default:
+        return True
+    mask: Any = node.args[-1]
+    return bool(mask[0])
+
+
 def _in_any_layout(node: fx.Node) -> bool:
     pointwise = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
-    return pointwise or node.target in _ANY_LAYOUT
+    return pointwise or (node.target in _ANY_LAYOUT and _keeps_layout(node))
 
 
 class _Layouts:
@@ -161,7 +170,9 @@ class _Layouts:
             return
         elif _in_any_layout(node) and self._spreads(node):
             self._replace(node, self._channels_last)
-        elif not _is_slice_of_image(node):
+        elif _is_slice_of_image(node):
+            pass  # of the image as it is
+        else:
             self._replace(node, self._as_before)
             return
         with _fake_mode_of(node):
@@ -188,9 +199,10 @@ class _Layouts:
             node.args, node.kwargs = fx.node.map_arg((node.args, node.kwargs), change)
 
     def _changed(self, node: fx.Node) -> bool:
-        """Whether a value that was contiguous is no longer."""
+        """Whether a value that is not contiguous had other strides."""
         values, before = _tensors(node.meta.get("val")), _tensors(self.before[node])
-        return any(y.is_contiguous() and not x.is_contiguous() for x, y in zip(values, before, strict=True))
+        changed = (x.stride() != y.stride() for x, y in zip(values, before, strict=True))
+        return any(each and not x.is_contiguous() for each, x in zip(changed, values, strict=True))
 
     def _spreads(self, node: fx.Node) -> bool:
         """Whether the result was contiguous, so that the layouts of operands decide about that of the result."""

@@ -196,3 +196,14 @@ def test_a_model_is_told_in_both_passes_and_without_gradients_in_one() -> None:
 def test_baselines_are_of_models_alone() -> None:
     with pytest.raises(joinsum.PlanError, match="baselines are those of models, functions and training steps"):
         joinsum.explain(joinsum.parse("tra\ninput X: f32[4]<2>\noutput Y = X"), baselines=True)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (4, 3, 1, 1)])
+def test_baselines_of_operators_that_change_nothing(shape: tuple[int, ...]) -> None:
+    """The mean of one element is that element, an input of the plan, which a baseline places."""
+    joinsum.init(sites=2, plan_cache=False)
+    torch._dynamo.reset()
+    x = torch.randn(shape)
+    found = torch.compile(lambda x: x - x.mean(-1, keepdim=True) / 2, backend="joinsum", fullgraph=True)(x)
+    joinsum.init()
+    torch.testing.assert_close(found, x / 2)

@@ -96,6 +96,44 @@ def test_group_norms_and_joined_channels_keep_channels_last() -> None:
     assert sum(node.meta["val"].shape[2:] == (8, 8) for node in contiguous) == 1  # the gradient of the image
 
 
+SLICED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "channels": lambda x, w: F.conv2d(x, w)[:, :4].relu().flatten(1),
+    "gate": lambda x, w: (lambda p, q: (p * q.sigmoid()).view(2, -1))(*F.conv2d(x, w).chunk(2, 1)),
+    "pool": lambda x, w: F.max_pool2d(F.conv2d(x, w)[:, 1:5], 2).view(2, -1),
+    "step": lambda x, w: F.conv2d(x, w)[:, ::2].relu() * 1.5,
+    "crop": lambda x, w: F.conv2d(x, w)[:, :, 1:4].clone().flatten(2),
+    "itself": lambda x, w: F.conv2d(x, w)[:, :4],
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_slices_of_results(name: str) -> None:
+    joinsum.init(sites=1)
+    torch._dynamo.reset()
+    compiled = torch.compile(SLICED[name], backend="joinsum", fullgraph=True)
+    torch.testing.assert_close(compiled(X, W), SLICED[name](X, W), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, LAST], ids=str)
+def test_a_group_norm_of_what_is_not_trained(layout: torch.memory_format) -> None:
+    joinsum.init(sites=1)
+    for first in (nn.Conv2d(3, 4, 3, padding=1).requires_grad_(False), nn.Identity()):
+        channels = 4 if isinstance(first, nn.Conv2d) else 3
+        plain = nn.Sequential(first, nn.GroupNorm(channels, channels), nn.ReLU(), nn.Conv2d(channels, 3, 3, padding=1))
+        model = copy.deepcopy(plain)
+        x = torch.randn(2, 3, 8, 8).contiguous(memory_format=layout)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        step = joinsum.train_step(model, F.mse_loss, torch.optim.SGD(trained, lr=0.1))
+        # torch's kernel for channels last crashes here.
+        loss = F.mse_loss(plain(x.contiguous()), x)
+        loss.backward()
+        torch.testing.assert_close(step(x, x), loss.detach(), rtol=1e-4, atol=1e-5)
+        step.sync()
+        for mine, own in zip(model.parameters(), plain.parameters(), strict=True):
+            if own.grad is not None:
+                torch.testing.assert_close(mine, own - 0.1 * own.grad, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_convolutions_of_other_types_stay(dtype: torch.dtype) -> None:
     gm = make_fx(F.conv2d, tracing_mode="fake")(X.to(dtype), W.to(dtype))

@@ -14,7 +14,7 @@ Options = tuple[str, bool, Sequence[float] | None]
 
 
 def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """As ATen's kernels allocate their results: images with channels last give such ones."""
+    """Of the layout that results of the operators have: images with channels last give such ones."""
     last = like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
     layout = torch.channels_last if last else torch.contiguous_format
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=layout)

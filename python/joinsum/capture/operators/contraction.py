@@ -12,9 +12,9 @@ from joinsum.capture.operators.elementwise import right_aligned
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.axes import fresh
 from joinsum.capture.recording.values import Names, Value, axis_names
-from joinsum.capture.recording.vertices import as_dtype, einsum, materialized, scaled
+from joinsum.capture.recording.vertices import as_dtype, einsum, expanded, materialized, scaled
 from joinsum.capture.rules.form import Form
-from joinsum.capture.rules.row import Entry, Results, rows
+from joinsum.capture.rules.row import Entry, Results, Rule, rows
 
 __all__ = ["ROWS"]
 
@@ -124,6 +124,19 @@ def _grouped(application: Application) -> Results:
 _DISTANCE = Form("*b m k, *b n k -> *b m n", "k", flops="3 *b m n k")
 _DISTANCE_BACKWARD = Form("*b m n, *b m k, *b n k, *b m n -> *b m k", "k", "n=add", flops="4 *b m n k")
 
+
+def _distances(form: Form) -> Rule:
+    """Of rows whose batches broadcast."""
+
+    def rule(application: Application) -> Results:
+        rows = {name: application.value(name) for name in ("x1", "x2")}
+        batch = torch.broadcast_shapes(*(value.shape[:-2] for value in rows.values()))
+        whole = {name: expanded(value, (*batch, *value.shape[-2:])) for name, value in rows.items()}
+        return form(application.with_arguments(whole))
+
+    return rule
+
+
 _GROUPED = Form("t k, e k n, e -> t n", "t e", "k=add", flops="2 t k n")
 _GROUPED_BACKWARD = Form("t k, e k n, e, t n -> t k, e k n", "t e n", flops="4 t k n")
 
@@ -137,8 +150,8 @@ ROWS = rows(
     Entry(
         "_grouped_mm", _grouped, "joinsum::grouped_product: groups are undivided, what is contracted is reduced by add"
     ),
-    Entry("_cdist_forward", _DISTANCE),
-    Entry("_cdist_backward", _DISTANCE_BACKWARD),
+    Entry("_cdist_forward", _distances(_DISTANCE), _DISTANCE.described),
+    Entry("_cdist_backward", _distances(_DISTANCE_BACKWARD), _DISTANCE_BACKWARD.described),
     Entry("transformers::grouped_mm_fallback", _GROUPED),
     Entry("transformers::grouped_mm_fallback_backward", _GROUPED_BACKWARD),
 )

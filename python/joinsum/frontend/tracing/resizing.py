@@ -52,7 +52,8 @@ def _arguments(
     if mode not in _MODES.get(axes, ()) or aligns or antialias or (size is None) == (scale_factor is None):
         return None
     # Autocast chooses another dtype.
-    if not input.is_floating_point() or torch.is_autocast_enabled(input.device.type):
+    computed = input.is_floating_point() or input.dtype is torch.uint8
+    if not computed or torch.is_autocast_enabled(input.device.type):
         return None
     given = scale_factor if size is None else size
     each = list(given) if isinstance(given, (tuple, list)) else [given] * axes

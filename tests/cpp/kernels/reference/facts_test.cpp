@@ -108,6 +108,12 @@ TEST(Facts, ThatAreNotDeclaredDoNotHold) {
   }
 }
 
+TEST(Facts, OfTwoOperandsAreRefusedOfOne) {
+  for (const Facts& facts : {Facts{.associative = true}, Facts{.commutative = true}, Facts{.additive = true}}) {
+    EXPECT_NE(verdict("relu", facts).find("are facts of two operands: name=relu, operands=1"), std::string::npos);
+  }
+}
+
 TEST(Facts, ACounterexampleIsPrinted) {
   const std::string text = verdict("sub", {.associative = true});
   EXPECT_EQ(text.find("register_kernel: declared fact does not hold: kernel=sub, fact=associative, counterexample: a="),
@@ -122,10 +128,10 @@ TEST(Facts, ThatCannotBeStatedAreRefused) {
   EXPECT_NE(verdict("matmul", {.commutative = true}).find("fact=commutative, counterexample: "), std::string::npos);
   const std::string text = verdict("contract", {.associative = true}, {Kernel::parse("contract[ij,j->i]")});
   EXPECT_NE(text.find("fact=associative, counterexample: operands="), std::string::npos) << text;
-  EXPECT_EQ(
-      verdict("relu", {.idempotent = true}),
-      "register_kernel: associative, commutative, idempotent, identity and annihilator are facts of two operands: "
-      "name=relu, operands=1");
+  EXPECT_EQ(verdict("relu", {.idempotent = true}),
+            "register_kernel: associative, commutative, idempotent, additive, identity and annihilator are facts of "
+            "two operands: "
+            "name=relu, operands=1");
 }
 
 TEST(Facts, WrongElementsAreFound) {

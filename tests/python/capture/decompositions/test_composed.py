@@ -56,8 +56,9 @@ def test_what_torch_refuses(call: Callable[[Tensor], Tensor]) -> None:
 
 
 @pytest.mark.parametrize("sites", [1, 3])
-@pytest.mark.parametrize("shapes", [((40, 3), (30, 3)), ((2, 40, 3), (2, 30, 3)), ((2, 1, 30, 4), (3, 27, 4))])
-def test_distances_of_many_rows(shapes: tuple[tuple[int, ...], ...], sites: int) -> None:
+@pytest.mark.parametrize("p", [1.0, 2.0])
+@pytest.mark.parametrize("shapes", [((40, 3), (30, 3)), ((2, 40, 3), (30, 3)), ((2, 1, 30, 4), (3, 27, 4))])
+def test_distances_of_many_rows(shapes: tuple[tuple[int, ...], ...], p: float, sites: int) -> None:
     joinsum.init(sites=sites, plan_cache=False)
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -65,7 +66,7 @@ def test_distances_of_many_rows(shapes: tuple[tuple[int, ...], ...], sites: int)
     compiled = torch.compile(torch.cdist, backend="joinsum", fullgraph=True)
     outcomes = []
     for function in (compiled, torch.cdist):
-        result = function(*given)
+        result = function(*given, p=p)
         slopes = torch.linspace(-1, 1, result.numel(), dtype=result.dtype).view(result.shape)
         outcomes.append([result, *torch.autograd.grad(result, given, slopes)])
     joinsum.init()

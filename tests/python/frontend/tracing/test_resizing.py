@@ -78,14 +78,48 @@ def test_other_dtypes_autocast_and_antialiased_images() -> None:
     x = torch.randn(2, 3, 6, 6)
     same(lambda x: F.interpolate(x, scale_factor=2), x.bfloat16())
     same(lambda x: F.interpolate(x, size=(4, 3), mode="bilinear", antialias=True), x)
-    integers = torch.compile(lambda x: F.interpolate(x, scale_factor=2), backend="joinsum")((x * 9).byte())
-    torch.testing.assert_close(integers, F.interpolate((x * 9).byte(), scale_factor=2))
+    bytes_of_images = (x.abs() * 99).byte()
+    for mode in ("nearest", "bilinear", "bicubic"):
+        torch._dynamo.reset()
+        found = torch.compile(lambda x, m=mode: F.interpolate(x, scale_factor=2, mode=m), backend="joinsum")(
+            bytes_of_images
+        )
+        assert torch.equal(found, F.interpolate(bytes_of_images, scale_factor=2, mode=mode))
 
     def mixed(x: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             return F.interpolate(x, scale_factor=2, mode="bilinear")
 
     same(mixed, x)
+
+
+LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "channels": (lambda x: F.interpolate(x[:, :4], scale_factor=2).flatten(1), (2, 8, 6, 6)),
+    "one pixel": (lambda x: F.interpolate(x, size=(4, 4)).reshape(2, -1), (2, 8, 1, 1)),
+    "pooled": (
+        lambda x: F.interpolate(F.adaptive_avg_pool2d(x, 1), size=(4, 4), mode="bilinear").flatten(1),
+        (2, 8, 6, 6),
+    ),
+    "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic").flatten(1), (2, 3, 4, 4)),
+    "nearest 3d": (lambda x: F.interpolate(x, scale_factor=2).flatten(1), (2, 3, 4, 4, 4)),
+    "trilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear").flatten(1), (2, 3, 4, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_images_with_channels_last(name: str) -> None:
+    function, shape = LAYOUTS[name]
+    torch.manual_seed(0)
+    layout = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    x = torch.randn(shape).contiguous(memory_format=layout)
+    outcomes = []
+    for call in (torch.compile(function, backend="joinsum", fullgraph=True), function):
+        leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        result = call(leaf)
+        slopes = torch.linspace(-1, 1, result.numel()).view(result.shape)
+        outcomes.append((result.detach(), *torch.autograd.grad(result, leaf, slopes)))
+    for found, wanted in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, wanted)
 
 
 def test_gradients_of_gradients() -> None:

@@ -54,6 +54,33 @@ class Twice(nn.Sequential):
         return layer(torch.tanh(layer(x)))
 
 
+class NormedTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv, self.out = nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3, padding=1), nn.Linear(32, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.norm(self.conv(torch.relu(self.norm(self.conv(x))))).flatten(1))
+
+
+@pytest.mark.parametrize("sites", [2, 3, 5])
+def test_sites_without_rows_have_no_partial_sums_to_add(sites):
+    joinsum.init(sites=sites, cluster=joinsum.Cluster("fast links", 1e6, 1e12, 1e-9), plan_cache=False)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    plain, model = NormedTwice().double(), NormedTwice().double()
+    model.load_state_dict(plain.state_dict())
+    x, y = torch.randn(2, 2, 4, 4, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(2):
+        loss = nn.functional.mse_loss(plain(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(x, y), loss.detach())
+
+
 @pytest.mark.parametrize("sites", [2, 3, 4])
 def test_a_layer_that_is_run_twice_all_reduces_one_gradient(sites):
     """Each site adds up its parts of both gradients, as Σ a + Σ b = Σ (a + b), before they are reduced."""
