@@ -150,7 +150,7 @@ at::Tensor for_all_heads(const at::Tensor& x, int64_t heads) {
 /// The gradient of keys or values that serve several heads.
 at::Tensor for_own_heads(const at::Tensor& grad, int64_t heads) {
   if (grad.size(1) == heads) return grad;
-  return grad.unflatten(1, {heads, grad.size(1) / heads}).sum(2);
+  return grad.transpose(1, 2).unflatten(2, {heads, grad.size(1) / heads}).sum(3).transpose(1, 2);
 }
 
 /// What is known of the softmax of each row of a tile [heads, queries] from the keys read so far.

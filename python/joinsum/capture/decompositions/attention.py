@@ -31,7 +31,8 @@ def _(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **keywords: Any) ->
 
 @torch.library.register_fake("joinsum::attention_backward")  # type: ignore[untyped-decorator]
 def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **keywords: Any) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(x.transpose(1, 2)).transpose(1, 2) for x in (query, key, value))
+    by_position = ((x.shape[0], x.shape[2], x.shape[1], x.shape[3]) for x in (query, key, value))
+    return tuple(query.new_empty(shape).transpose(1, 2) for shape in by_position)
 
 
 def _forward(name: str) -> tuple[Any, Callable[..., Any]]:

@@ -130,7 +130,7 @@ def _distances(form: Form) -> Rule:
 
     def rule(application: Application) -> Results:
         rows = {name: application.value(name) for name in ("x1", "x2")}
-        batch = torch.broadcast_shapes(*(value.shape[:-2] for value in rows.values()))
+        batch = torch.broadcast_shapes(*(value.shape[:-2] for value in rows.values()))  # type: ignore[no-untyped-call]
         whole = {name: expanded(value, (*batch, *value.shape[-2:])) for name, value in rows.items()}
         return form(application.with_arguments(whole))
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from training import CUTTING
+from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def masks(kind: str, heads: int) -> dict[str, Any]:
@@ -17,6 +18,47 @@ def masks(kind: str, heads: int) -> dict[str, Any]:
         return {"is_causal": True}
     shape = {"for all": (5, 5), "of samples": (2, 1, 5, 5), "of heads": (1, heads, 5, 5)}[kind]
     return {"attn_mask": torch.randn(shape, generator=torch.Generator().manual_seed(2))}
+
+
+@pytest.mark.parametrize("length", [5, 128])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_gradients_lie_in_memory_as_torchs(groups: int, length: int) -> None:
+    """What is of one position is adjacent: views of the gradients are traced with torch's operator."""
+    query = torch.randn(2, 4, length, 64)
+    key, value = torch.randn(2, 2, groups, length, 64)
+    found = torch.ops.joinsum.attention(query, key, value, None, True)
+    gradients = torch.ops.joinsum.attention_backward(torch.randn_like(query), query, key, value, *found, None, True)
+    assert all(each.transpose(1, 2).is_contiguous() for each in gradients)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_layers_with_few_heads_of_keys_train(sites: int) -> None:
+    joinsum.init(sites=sites, plan_cache=False)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=256,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    plain, model = LlamaForCausalLM(config), LlamaForCausalLM(config)
+    model.load_state_dict(plain.state_dict())
+    words, target = torch.randint(64, (2, 2, 128))
+
+    def loss_of(result: Any, target: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(result.logits.flatten(0, 1), target.flatten())
+
+    step = joinsum.train_step(model, loss_of, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(2):
+        loss = loss_of(plain(words), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(words, target), loss.detach(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("sites", [1, 2, 3, 4])
