@@ -25,6 +25,7 @@ import joinsum
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from workloads.models import Recurrent
 
 WIDTH = 256
 LAYERS = 4
@@ -116,21 +117,6 @@ class Functions(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
         return self.second(torch.sin(y) * torch.exp(-y * y) + 0.1 * y * torch.cos(2 * y) + F.softplus(y))
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(64, 3 * WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = x.new_zeros(x.shape[0], WIDTH)
-        for step in range(x.shape[1]):
-            a, b = self.first(x[:, step]).chunk(3, -1), self.second(hidden).chunk(3, -1)
-            keep = torch.sigmoid(a[1] + b[1])
-            new = torch.tanh(a[2] + torch.sigmoid(a[0] + b[0]) * b[2])
-            hidden = (1 - keep) * new + keep * hidden
-        return hidden
 
 
 class Work(NamedTuple):

@@ -197,16 +197,20 @@ class StrategyEnumerator {
     }
   }
 
-  /// Strategies in which both operands hold partial values, and so does the result. Placements are told apart here, not
-  /// what sites hold of one: so all of both operands must be such that every site has a partial value of each key.
+  /// Strategies in which both operands hold partial values, and so does the result. Moves are priced by placements, not
+  /// by what sites hold: so all of both operands must be such that every site has a partial value of each key.
   void add_strategies_of_partials(Vertex& vertex, const tra::Node& join) {
     const auto& op = *join.as<tra::Join>();
     const std::vector<const Layout*> left = vertices_[vertex.operands[0]].layouts;
     const std::vector<const Layout*> right = vertices_[vertex.operands[1]].layouts;
-    for (const Layout* layout : left) {
+    const auto joins = [&](const Layout* layout) {
       const auto reduction = layout->type.placement.pending_kernel();
-      if (!reduction || !kernels::table::joins_partials(op.kernel, *reduction)) continue;
-      if (!gives_all_partials(vertex.operands[0]) || !gives_all_partials(vertex.operands[1])) return;
+      return reduction && kernels::table::joins_partials(op.kernel, *reduction);
+    };
+    if (std::none_of(left.begin(), left.end(), joins)) return;
+    if (!gives_all_partials(vertex.operands[0]) || !gives_all_partials(vertex.operands[1])) return;
+    for (const Layout* layout : left) {
+      if (!joins(layout)) continue;
       const ia::Placement other = met_by_partials(layout->type.placement, op.left_keys, op.right_keys);
       for (const Layout* meets : right) {
         if (meets->type.placement == other) add_strategy_that_meets(vertex, join, 0, layout, meets);

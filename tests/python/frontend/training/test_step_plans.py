@@ -10,6 +10,7 @@ import pytest
 import torch
 from closed_forms import BYTES, CLUSTER, all_reduces, layers
 from torch import nn
+from training import train_by_torch
 
 
 def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
@@ -73,12 +74,8 @@ def test_sites_without_rows_have_no_partial_sums_to_add(sites):
     x, y = torch.randn(2, 2, 4, 4, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
     step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    for _ in range(2):
-        loss = nn.functional.mse_loss(plain(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        torch.testing.assert_close(step(x, y), loss.detach())
+    wanted = train_by_torch(plain, nn.functional.mse_loss, optimizer, [(x, y)] * 2)
+    torch.testing.assert_close(torch.stack([step(x, y) for _ in wanted]), torch.tensor(wanted, dtype=x.dtype))
 
 
 @pytest.mark.parametrize("sites", [2, 3, 4])
@@ -95,9 +92,6 @@ def test_a_layer_that_is_run_twice_all_reduces_one_gradient(sites):
     expected = Twice(nn.Linear(32, 32))
     optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
     x, y = torch.rand(6144, 32), torch.rand(6144, 32)
-    for _ in range(2):
-        optimizer.zero_grad()
-        nn.functional.mse_loss(expected(x), y).backward()
-        optimizer.step()
+    train_by_torch(expected, nn.functional.mse_loss, optimizer, [(x, y)] * 2)
     for actual, wanted in zip(model.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-6)
