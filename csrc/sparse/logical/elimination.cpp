@@ -92,7 +92,7 @@ class Push {
 
   /// Aggregates of the index alone, at the end of each path.
   const std::vector<TermPtr>& ends() const { return ends_; }
-  /// Whether a factor came along that only is covered.
+  /// Whether there was a factor that is only covered.
   bool covered() const { return covered_; }
   /// The aggregate at `stop` with the index.
   const TermPtr& joined() const { return joined_; }
@@ -154,9 +154,8 @@ class Push {
     for (const TermPtr& child : term.children) {
       const bool covered = child->free != 0 && (child->free & ~held) == 0 && !child->aggregated;
       const bool holds = contains(child->free, index_);
-      const bool joins = factors_ == Factors::kAlsoCovered && covered && !holds;
-      covered_ = covered_ || joins;
-      (holds || joins ? holders : rest).push_back(child);
+      covered_ = covered_ || (covered && !holds);
+      (holds || (covered && factors_ == Factors::kAlsoCovered) ? holders : rest).push_back(child);
     }
     rest.push_back(holders.size() == 1 ? apply(holders.front()) : end_at(terms_.map(term.op, std::move(holders))));
     return terms_.map(term.op, std::move(rest));

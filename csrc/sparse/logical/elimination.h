@@ -77,7 +77,8 @@ class Eliminator {
   /// Those of one index.
   std::vector<Elimination> candidates(const TermPtr& term, int64_t index) const;
 
-  /// Whether a factor that is only covered has joined a query so far: else all were those of the holders alone.
+  /// Whether some candidate so far had a factor that is only covered: else queries are the same with such factors and
+  /// without.
   bool covered() const { return covered_; }
 
   /// The query of an aggregate over an expression without one, with its cost; it has no name yet.

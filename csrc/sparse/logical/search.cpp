@@ -64,8 +64,7 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
 bool cheaper(double a, double b) { return std::isinf(b) ? a < b : a < b - 1e-12 * std::abs(b); }
 
 /// Repeatedly the cheapest elimination, of equal ones the first by name; stops where the cost exceeds that of the
-/// options, with one that is infinite. `covered`, if given, becomes whether any that was looked at has a factor that is
-/// only covered. Source: Galley, section 5.6.
+/// options, with one that is infinite. `covered`, if given, becomes `Eliminator::covered`. Source: Galley, section 5.6.
 QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& query, Names names,
                  const LogicalOptions& options, Factors factors, bool* covered = nullptr) {
   Terms terms(options.estimator, space);
@@ -99,11 +98,10 @@ QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& que
 /// The greedy plan of queries with the factors that they need, or with those that they cover where that is cheaper.
 QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& query, const Names& names,
                  const LogicalOptions& options) {
-  if (!options.cover) return greedy(term, space, query, names, options, Factors::kHolders);
   bool covered = false;
-  QueryPlan covering = greedy(term, space, query, names, options, Factors::kAlsoCovered, &covered);
-  if (!covered) return covering;
-  QueryPlan plan = greedy(term, space, query, names, options, Factors::kHolders);
+  QueryPlan plan = greedy(term, space, query, names, options, Factors::kHolders, &covered);
+  if (!options.cover || !covered) return plan;
+  QueryPlan covering = greedy(term, space, query, names, options, Factors::kAlsoCovered);
   return cheaper(covering.cost, plan.cost) ? covering : plan;
 }
 
@@ -164,15 +162,17 @@ TermPtr summed_apart(Terms& terms, const TermPtr& sum, Names& names, LogicalOpti
 /// All sets of twelve indices.
 constexpr double kStatesOfCheapQueries = 4096;
 
-/// The plan of branch and bound where it is cheaper than `known`, whose cost bounds it.
+/// The plan of branch and bound where it is cheaper than `known`, whose cost bounds it. `covered`, if given, becomes
+/// `Eliminator::covered`.
 QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names names, const LogicalOptions& options,
-                   Factors factors, const QueryPlan& known) {
+                   Factors factors, const QueryPlan& known, bool* covered = nullptr) {
   const Eliminator eliminator(terms, options.cost, options.absorption, factors);
   QueryPlan plan;
   TermPtr start = eliminator.without_idle(term, plan.order);
   // A state takes the time of some entries of a kernel, so what is cheap anyway is not searched for long.
   const auto worthwhile = static_cast<int64_t>(std::clamp(known.cost, kStatesOfCheapQueries, 1e15));
   const Best best = branch_and_bound(eliminator, terms, start, known.cost, std::min(options.most_states, worthwhile));
+  if (covered != nullptr) *covered = eliminator.covered();
   if (!best.found || best.gave_up) {
     plan = known;
     plan.complete = plan.complete && !best.gave_up;
@@ -223,8 +223,9 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
   const bool is_known = greedy_plan != nullptr && all.queries.empty();
   QueryPlan plan = is_known ? *greedy_plan : greedy(term, terms.space(), query, names, options);
   if (options.search == Search::kBranchAndBound) {
-    plan = searched(terms, term, query, names, options, Factors::kHolders, plan);
-    if (options.cover) plan = searched(terms, term, query, names, options, Factors::kAlsoCovered, plan);
+    bool covered = false;
+    plan = searched(terms, term, query, names, options, Factors::kHolders, plan, &covered);
+    if (options.cover && covered) plan = searched(terms, term, query, names, options, Factors::kAlsoCovered, plan);
   }
   append(all, std::move(plan));
   // Greedy search did not plan summands apart.

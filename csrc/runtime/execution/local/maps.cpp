@@ -16,12 +16,43 @@ relation::RelationType first_type(const ia::LocalMap& op, const relation::Relati
   return relation::map_type("local_map", input, op.outputs, op.key_map, op.array_map.first());
 }
 
+/// How a box of several keys is one operand of a kernel that reduces the axes that the keys cut, each key's part by
+/// itself: each such axis becomes one of keys and one of a part. There are these axes where parts are equally long.
+class KeyAxes {
+ public:
+  /// `reduced`: the key dimensions whose axes the kernel reduces; `batch`: the leading axes of the result.
+  KeyAxes(const relation::RelationType& input, const Layout& layout, const Dims& reduced, const Dims& batch,
+          const Box& box) {
+    Dims position(input.arity());
+    for (size_t i = 0; i < layout.batch_dims().size(); ++i) position[layout.batch_dims()[i]] = static_cast<int64_t>(i);
+    for (size_t axis = 0; axis < input.axes.size(); ++axis) {
+      const int64_t dim = input.axes[axis].linked() ? input.axes[axis].key_dim : -1;
+      if (dim < 0 || !position_of(reduced, dim)) continue;
+      position[dim] = layout.position_of_axis(static_cast<int64_t>(axis)) + static_cast<int64_t>(split_.size());
+      split_.emplace_back(position[dim], box.extent(dim));
+    }
+    for (const int64_t dim : batch) order_.push_back(position[dim]);
+    const auto rank = static_cast<int64_t>(layout.batch_dims().size() + input.axes.size() + split_.size());
+    for (const int64_t rest : complement(order_, rank)) order_.push_back(rest);
+  }
+
+  at::Tensor apply(at::Tensor array) const {
+    for (const auto& [axis, keys] : split_) array = array.unflatten(axis, {keys, array.size(axis) / keys});
+    return array.permute(order_);
+  }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> split_;  ///< axes, ascending, as they are when those before are split
+  Dims order_;
+};
+
 /// A map that leaves keys as they are.
 class ArrayMap final : public LocalOperator {
  public:
   ArrayMap(const ia::LocalMap& op, const relation::RelationType& input)
       : kernel_(op.array_map.first()),
         type_(first_type(op, input)),
+        input_(input),
         in_(input),
         modes_(dim_modes(kernel_, {{input, all_dims(input.arity())}}, type_, {})),
         batch_(dims_in(modes_, DimMode::kBatch)),
@@ -29,6 +60,7 @@ class ArrayMap final : public LocalOperator {
         missing_(missing_axes(batch_, Layout(type_))),
         call_(kernel_, static_cast<int64_t>(batch_.size())),
         whole_(dims_in(modes_, DimMode::kSingle).empty()),
+        of_keys_(kernel_, std::ssize(Layout(type_).batch_dims())),
         epilogue_(op.array_map, type_) {}
 
   std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
@@ -44,7 +76,8 @@ class ArrayMap final : public LocalOperator {
   }
 
   OnePart on(const std::vector<Box>& operands, const Box& result) const override {
-    if (result != operands[0] || !is_one_part(result, modes_)) return {};
+    if (result != operands[0]) return {};
+    if (!is_one_part(result, modes_)) return of_equal_parts(result);
     return epilogue_.after(
         [this](c10::ArrayRef<PartOperand> given, const RunContext& context) { return mapped(given[0], context); },
         result);
@@ -53,6 +86,37 @@ class ArrayMap final : public LocalOperator {
   std::string text() const override { return "modes=" + modes_text(modes_); }
 
  private:
+  /// The kernel on all keys of a box at once, where it reduces the axes that they cut and their parts are equally long.
+  OnePart of_equal_parts(const Box& box) const {
+    const Dims singles = dims_in(modes_, DimMode::kSingle);
+    Dims batch = batch_;
+    batch.insert(batch.end(), singles.begin(), singles.end());
+    std::sort(batch.begin(), batch.end());
+    const bool possible = kernels::table::row_of(kernel_).form == kernels::table::Form::kLabelled && !in_.sparse() &&
+                          !box.empty() && batch == Layout(type_).batch_dims();
+    if (!possible || !std::all_of(singles.begin(), singles.end(), [&](int64_t dim) { return equal_parts(dim, box); })) {
+      return {};
+    }
+    return epilogue_.after(
+        [this, keys = KeyAxes(input_, in_, singles, batch, box)](c10::ArrayRef<PartOperand> given,
+                                                                 const RunContext& context) {
+          return of_keys_.run({keys.apply(given[0].array)}, context);
+        },
+        box);
+  }
+
+  /// Whether one axis alone is linked to the key dimension, with as many elements for each key of the box.
+  bool equal_parts(int64_t dim, const Box& box) const {
+    const Dims axes = input_.axes_of(dim);
+    if (axes.size() != 1) return false;
+    const Dims& cuts = input_.axes[axes[0]].cuts;
+    const int64_t first = cuts[box.lower[dim] + 1] - cuts[box.lower[dim]];
+    for (int64_t key = box.lower[dim]; key < box.upper[dim]; ++key) {
+      if (cuts[key + 1] - cuts[key] != first) return false;
+    }
+    return first > 0;
+  }
+
   at::Tensor mapped(const PartOperand& operand, const RunContext& context) const {
     if (operand.array.is_sparse()) return call_.run({operand.array}, context);
     const at::Tensor array = axes_.apply(operand.array);
@@ -62,6 +126,7 @@ class ArrayMap final : public LocalOperator {
 
   kernels::table::Kernel kernel_;
   relation::RelationType type_;
+  const relation::RelationType& input_;
   Layout in_;
   std::vector<DimMode> modes_;
   Dims batch_;
@@ -69,6 +134,7 @@ class ArrayMap final : public LocalOperator {
   Dims missing_;
   KernelCall call_;
   bool whole_;
+  KernelCall of_keys_;  ///< with an axis for each key dimension
   Epilogue epilogue_;
 };
 

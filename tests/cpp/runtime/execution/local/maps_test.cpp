@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "relation/typing.h"
 #include "runtime/execution/local/operator_runs.h"
 
 namespace joinsum::runtime::execution::local {
@@ -16,6 +17,31 @@ TEST(Maps, OverwriteTheirOperandWhereTheyMay) {
   EXPECT_EQ(runs.run(*prepare_map(op, type), {{&type, x}}, true)[0].array.data_ptr(), x.data_ptr());
   EXPECT_TRUE(at::equal(x, wanted));
   EXPECT_EQ(runs.parts, 2);
+}
+
+TEST(Maps, ReduceAllKeysOfABoxAtOnceWhereTheirPartsAreEqual) {
+  const ia::LocalMap op{1, relation::KeyMap::identity(4), kernels::table::Kernel::parse("reduce_add[abc->b] | negate")};
+  for (const auto& [text, shape, at_once] :
+       {std::tuple{"f64[6@0,8@2,4@3]<3,2,4,2>", Dims{2, 6, 8, 4}, true},
+        {"f64[6@3,8@2,4@0]<2,2,4,3>", {2, 6, 8, 4}, true},
+        {"f64[7@0,8@2,4@3]<3,2,4,2>", {2, 7, 8, 4}, false}}) {
+    const auto type = RelationType::parse(text);
+    const auto map = prepare_map(op, type);
+    OperatorRuns runs;
+    const at::Tensor x = at::rand(shape, at::kDouble);
+    const auto pieces = runs.run(*map, {{&type, x}});
+    ASSERT_EQ(pieces.size(), 6U) << text;
+    const Box all = Box::below(type.frontier);
+    const OnePart part = map->on({all}, all);
+    ASSERT_EQ(part != nullptr, at_once) << text;
+    if (!at_once) continue;
+    const at::Tensor given = part(PartOperand{x}, runs.context());
+    const RelationType result = relation::map_type("test", type, 1, op.key_map, op.array_map);
+    const storage::Layout layout(result);
+    for (const PinnedPiece& piece : pieces) {
+      EXPECT_TRUE(at::allclose(layout.slice(given, all, piece.box), piece.array)) << text << piece.box.text();
+    }
+  }
 }
 
 TEST(Maps, OfKeysGoTupleByTuple) {
