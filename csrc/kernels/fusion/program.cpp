@@ -256,13 +256,43 @@ Program::Program(const std::string& text) {
 }
 
 std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten) const {
+  return run(operands, channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous, overwritten, {});
+}
+
+void Program::run_into(at::TensorList operands, at::TensorList results) const {
+  JOINSUM_KERNEL_CHECK(results.size() == outputs_.size(), "fused: another number of results: wanted=", outputs_.size(),
+                       ", given=", results.size());
+  std::vector<at::Tensor> into = results.vec();
+  c10::SmallVector<int64_t, 8> overwritten;
+  for (size_t number = 0; number < into.size(); ++number) {
+    at::Tensor& result = into[number];
+    c10::SmallVector<int64_t, 2> same;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (result.numel() > 0 && operands[i].const_data_ptr() == result.const_data_ptr()) {
+        same.push_back(static_cast<int64_t>(i));
+      }
+    }
+    // What is read as two operands is overwritten in the end.
+    if (same.size() > 1) result = at::empty_like(result);
+    // Truth values are written when their tile has been read.
+    overwritten.push_back(same.size() == 1 && outputs_[number].kind == Kind::kEach ? same.front() : -1);
+  }
+  run(operands, at::MemoryFormat::Contiguous, overwritten, into);
+  for (size_t i = 0; i < into.size(); ++i) {
+    if (!into[i].is_same(results[i])) results[i].copy_(into[i]);
+  }
+}
+
+/// Results that overwrite no operand are new, or computed `into` arrays where these are given.
+std::vector<at::Tensor> Program::run(at::TensorList operands, at::MemoryFormat format, at::IntArrayRef overwritten,
+                                     at::TensorList into) const {
   JOINSUM_KERNEL_CHECK(static_cast<int32_t>(operands.size()) == operands_,
                        "fused: another number of operands: wanted=", operands_, ", given=", operands.size());
   JOINSUM_KERNEL_CHECK(overwritten.empty() || overwritten.size() == outputs_.size(),
                        "fused: operands that are overwritten: wanted=", outputs_.size(),
                        ", given=", overwritten.size());
   const at::ScalarType dtype = dtype_of(operands);
-  const at::MemoryFormat format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  const bool channels_last = format == at::MemoryFormat::ChannelsLast;
   at::DimVector shape;
   for (const at::Tensor& x : operands) shape = at::infer_size_dimvector(shape, x.sizes());
   JOINSUM_KERNEL_CHECK(!channels_last || shape.size() == 4,
@@ -273,7 +303,15 @@ std::vector<at::Tensor> Program::run(at::TensorList operands, bool channels_last
     const int64_t over = overwritten.empty() ? -1 : overwritten[i];
     if (over < 0) {
       const auto options = operands[0].options().dtype(outputs_[i].kind == Kind::kTruth ? at::kBool : dtype);
-      results.push_back(outputs_[i].reduces() ? at::empty({}, options) : at::empty(shape, options, format));
+      const at::IntArrayRef own = outputs_[i].reduces() ? at::IntArrayRef() : at::IntArrayRef(shape);
+      if (into.empty()) {
+        results.push_back(own.empty() ? at::empty(own, options) : at::empty(own, options, format));
+        continue;
+      }
+      const at::Tensor& given = into[i];
+      JOINSUM_KERNEL_CHECK(given.sizes() == own && given.dtype() == options.dtype() && given.is_contiguous(format),
+                           "fused: a result is of another shape, dtype or layout: number=", i);
+      results.push_back(given);
       continue;
     }
     JOINSUM_KERNEL_CHECK(over < operands_ && outputs_[i].kind == Kind::kEach,

@@ -41,6 +41,9 @@ class Program {
   /// over operand overwritten[i] instead, unless that is negative, which has the results' shape and dtype. Results do
   /// not depend on the number of threads. Raises c10::Error where `unit` is beyond its bounds.
   std::vector<at::Tensor> run(at::TensorList operands, bool channels_last, at::IntArrayRef overwritten = {}) const;
+  /// The same into arrays of the results' shapes and dtypes, which lie in memory in the order of their axes; each is an
+  /// operand that may be overwritten or has no memory in common with any.
+  void run_into(at::TensorList operands, at::TensorList results) const;
 
  private:
   explicit Program(const std::string& text);
@@ -57,6 +60,8 @@ class Program {
     bool reduces() const { return kind == Kind::kSum || kind == Kind::kMean; }
   };
 
+  std::vector<at::Tensor> run(at::TensorList operands, at::MemoryFormat format, at::IntArrayRef overwritten,
+                              at::TensorList into) const;
   template <class T>
   void compute(const Sources& sources, int64_t elements, const std::vector<at::Tensor>& results,
                at::IntArrayRef overwritten) const;

@@ -32,17 +32,25 @@ bool constant(const CallArgument& argument) {
   return std::all_of(argument.items.begin(), argument.items.end(), constant);
 }
 
-/// Whether `other` takes what `schema` takes and, last, a tensor to write each of its `results` into.
+/// Whether an operator of joinsum's gives a list of tensors, each of which it can compute over any operand.
+bool gives_list(const c10::FunctionSchema& schema) {
+  return schema.name().starts_with("joinsum::") && schema.returns().size() == 1 &&
+         schema.returns()[0].type()->kind() == c10::TypeKind::ListType;
+}
+
+/// Whether `other` takes what `schema` takes and, last, a tensor to write each of its `results` into, or a list of them
+/// where the schema gives a list.
 bool takes_outputs(const c10::FunctionSchema& other, const c10::FunctionSchema& schema, size_t results) {
   const auto& own = schema.arguments();
   const auto& all = other.arguments();
   const auto same = [](const c10::Argument& a, const c10::Argument& b) {
     return a.name() == b.name() && *a.type() == *b.type() && b.alias_info() == nullptr;
   };
-  return all.size() == own.size() + results && std::equal(own.begin(), own.end(), all.begin(), same) &&
-         std::all_of(all.begin() + static_cast<int64_t>(own.size()), all.end(), [](const c10::Argument& argument) {
+  const bool list = gives_list(schema);
+  return all.size() == own.size() + (list ? 1 : results) && std::equal(own.begin(), own.end(), all.begin(), same) &&
+         std::all_of(all.begin() + static_cast<int64_t>(own.size()), all.end(), [&](const c10::Argument& argument) {
            return argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
-                  argument.type()->kind() == c10::TypeKind::TensorType;
+                  argument.type()->kind() == (list ? c10::TypeKind::ListType : c10::TypeKind::TensorType);
          });
 }
 
@@ -132,9 +140,12 @@ class CallRun {
         stack.push_back(value(*slot.given, *slot.type, slot.name));
       }
     }
+    c10::List<at::Tensor> listed;
     for (size_t i = 0; i < into.size(); ++i) {
-      stack.emplace_back(prepared_.results_apart_ ? into[i] : into[i].view(shape(call_.results[i].groups)));
+      const at::Tensor each = prepared_.results_apart_ ? into[i] : into[i].view(shape(call_.results[i].groups));
+      prepared_.out_list_ ? listed.push_back(each) : void(stack.emplace_back(each));
     }
+    if (prepared_.out_list_ && !into.empty()) stack.emplace_back(std::move(listed));
     const c10::OperatorHandle handle = (into.empty() ? prepared_.function_ : *prepared_.out_variant_).handle();
     const c10::NoGradGuard no_grad;
     try {
@@ -149,7 +160,7 @@ class CallRun {
     std::vector<at::Tensor> given;
     for (const c10::IValue& value : stack) take(value, given);
     if (!into.empty()) {
-      for (size_t i = 0; i < into.size(); ++i) {
+      for (size_t i = 0; i < into.size() && !prepared_.out_list_; ++i) {
         check(given[i].is_alias_of(into[i]), "a result was not computed where it was to be: result=", i);
       }
       return into;
@@ -325,12 +336,13 @@ void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
     into_on_cuda_ = other->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
     if (!into_on_cpu_ && !into_on_cuda_) continue;
     out_variant_.emplace(name);
+    out_list_ = gives_list(handle.schema());
     for (size_t i = 0; i < call_.results.size(); ++i) {
-      const std::string& result = other->schema().arguments()[slots_.size() + i].name();
+      const std::string& result = other->schema().arguments()[slots_.size() + (out_list_ ? 0 : i)].name();
       std::vector<bool>& may_overwrite = may_overwrite_.emplace_back();
       for (size_t operand = 0; operand < call_.operands.size(); ++operand) {
         const bool same = call_.operands[operand] == call_.results[i].letters;
-        may_overwrite.push_back(same && (pointwise_ || named_after(result, operand)));
+        may_overwrite.push_back(same && (pointwise_ || out_list_ || named_after(result, operand)));
       }
     }
     return;

@@ -44,7 +44,7 @@ class PreparedCall {
   /// Whether torch has a kernel for the device that computes all results into given arrays.
   bool computes_into(at::DeviceType device) const;
   /// Whether result number `result` may overwrite an operand: the one that its own argument is named after (`exp_avg`
-  /// of `exp_avg_out`); of an operator that torch calls pointwise, any.
+  /// of `exp_avg_out`); of an operator that torch calls pointwise, and of `joinsum::fused`, any.
   bool may_overwrite(size_t result, size_t operand) const { return out_variant_ && may_overwrite_[result][operand]; }
 
  private:
@@ -74,6 +74,7 @@ class PreparedCall {
   bool pointwise_ = false;
   bool results_apart_ = true;                      ///< no axis of a result has several letters
   std::optional<NamedOperator> out_variant_ = {};  ///< computes all results into given tensors
+  bool out_list_ = false;                          ///< as one list; they may overwrite any operand
   bool into_on_cpu_ = false;                       ///< whether torch has a kernel of it for the device
   bool into_on_cuda_ = false;
   std::vector<std::vector<bool>> may_overwrite_;  ///< by result and operand

@@ -46,6 +46,12 @@ _ONES_AND_ZEROS = {
     _ATEN.ones.default: 1.0,
     _ATEN.zeros.default: 0.0,
 }
+_SUMS_OF_TWO = (_ATEN.add.Tensor, _ATEN.sub.Tensor)
+_SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList)
+_VIEWS = (
+    *(_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.expand.default, _ATEN.t.default),
+    *(_ATEN.transpose.int, _ATEN.permute.default, _ATEN.unsqueeze.default, _ATEN.squeeze.dim, _ATEN.squeeze.dims),
+)
 _SHAPES = (_ATEN.expand.default, _ATEN.view.default, _ATEN.reshape.default, _ATEN.unsqueeze.default, _ATEN.t.default)
 # What a program has at most: values of a tile stay in the caches of a core.
 _MOST_FUNCTIONS = 96
@@ -59,11 +65,29 @@ _ADDITIONS |= dict.fromkeys(["sqrt", "reciprocal"], 3)
 _ADDITIONS |= dict.fromkeys(["exp", "exp2", "sigmoid", "sin", "cos", "log", "log2", "log10"], 10)
 
 
-def fuse_elementwise(graph: fx.Graph) -> int:
+@torch.library.register_fake("joinsum::fused")  # type: ignore[untyped-decorator]
+def _of_fakes(operands: Sequence[torch.Tensor], program: str, *, channels_last: bool = False) -> list[torch.Tensor]:
+    shape = _broadcast(operands)
+    dtype = _dtype_of(operands)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    results = []
+    for result in program.partition("->")[2].split():
+        kind = result.partition(":")[2]
+        own = operands[0].new_empty(() if kind in ("sum", "mean") else shape)
+        own = own.to(torch.bool if kind == "bool" else dtype)
+        results.append(own.contiguous(memory_format=layout) if own.dim() == 4 else own)
+    return results
+
+
+def fuse_elementwise(graph: fx.Graph, *, divided: bool = False, apart: Collection[str] = ()) -> int:
     """Replaces elementwise operators on the CPU that read one another, with results of one shape, floating-point dtype
     and layout, by `joinsum::fused`, which computes them tile by tile and stores only what others read; gives the number
     of operators that are gone. Losses, and sums and means of all elements, are computed with their operands. What takes
     little is computed again where it is read, not stored between a forward and a backward pass.
+
+    divided   for more sites: sums of all elements, what partial sums may pass through, products that are summed and
+              what is larger than its operands stay as they are, and nothing is computed again
+    apart     operators that stay as they are, `aten::mul.Tensor`
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -73,7 +97,7 @@ def fuse_elementwise(graph: fx.Graph) -> int:
     >>> next(node.args[1] for node in graph.nodes if node.target is FUSED)
     'mul x0 x1; add t0 1.0; tanh t1; mul t2 x0 -> t3'
     """
-    return _Fusion(graph).run()
+    return _Fusion(graph, divided, apart).run()
 
 
 @dataclass(frozen=True)
@@ -142,13 +166,16 @@ class _Group:
 class _Fusion:
     """The groups of a graph."""
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, divided: bool, apart: Collection[str]) -> None:
         self.graph = graph
+        self.divided = divided
         self.places = {node: place for place, node in enumerate(graph.nodes)}
         self.group_of: dict[fx.Node, _Group] = {}
+        planned = _PlannedApart()
         for node in self.places:
-            member = _member(node)
-            if member is None:
+            member = _member(node, divided)
+            stays = divided and planned.stays(node, member)
+            if member is None or stays or _named(node, apart):
                 continue
             group = self._joined(node, member)
             for each in group.members:
@@ -157,7 +184,8 @@ class _Fusion:
 
     def run(self) -> int:
         fused = [group for group in self.groups if self._is_worth_it(group)]
-        self._compute_again(set(fused))
+        if not self.divided:
+            self._compute_again(set(fused))
         replaced: dict[fx.Node, fx.Node] = {}
         for group in fused:
             self._insert(group, replaced)
@@ -300,8 +328,44 @@ def _cost(formula: ast.expr, double: bool) -> int:
     return cost
 
 
-def _member(node: fx.Node) -> _Member | None:
-    """The node as a part of a program; None where it cannot be one."""
+def _named(node: fx.Node, names: Collection[str]) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) in names
+
+
+class _PlannedApart:
+    """What is better planned by itself on several sites, among the nodes of a graph, which come in its order.
+
+    partial   nodes whose elements may be partial sums: they contract or reduce, or add or move such elements
+    larger    elementwise results that are larger than their operands, which need not be stored to be reduced, and what
+              is computed of these
+    """
+
+    def __init__(self) -> None:
+        self.partial: set[fx.Node] = set()
+        self.larger: set[fx.Node] = set()
+
+    def stays(self, node: fx.Node, member: _Member | None) -> bool:
+        operands = node.all_input_nodes
+        if node.op != "call_function":
+            return False
+        if member is None:
+            moves = not isinstance(node.target, torch._ops.OpOverload) or node.target in _VIEWS
+            if not moves or all(each in self.partial for each in operands):
+                self.partial.add(node)
+            return False
+        if any(each in self.larger for each in operands) or all(x.meta["val"].shape != member.shape for x in operands):
+            self.larger.add(node)
+            return True
+        if node.target in _SUMS_OF_TWO and len(operands) == 2 and all(each in self.partial for each in operands):
+            self.partial.add(node)
+            return True
+        summed = node.target is _ATEN.mul.Tensor and all(user.target in _SUMS for user in node.users)
+        return bool(member.reduction) or summed
+
+
+def _member(node: fx.Node, divided: bool) -> _Member | None:
+    """The node as a part of a program; None where it cannot be one. `divided`: on several sites, where all values lie
+    in the order of their axes."""
     target = node.target
     value: Any = node.meta.get("val")
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or not _is_plain(value):
@@ -329,7 +393,9 @@ def _member(node: fx.Node) -> _Member | None:
         return None
     reduction = reduction_of(name, given)
     channels_last = False
-    if reduction:
+    if divided:
+        pass
+    elif reduction:
         if not shape or any(not each.meta["val"].is_contiguous() for each in tensors):
             return None
     elif not value.is_contiguous():
@@ -445,9 +511,14 @@ class _Writer:
         return self._known[text]
 
 
+def _dtype_of(operands: Sequence[torch.Tensor]) -> torch.dtype | None:
+    """The dtype of a program's computation, as operands tell it; None where all are truth values."""
+    with_axes = [value.dtype for value in operands if value.dim() > 0 and value.dtype is not torch.bool]
+    found = with_axes or [value.dtype for value in operands if value.dtype is not torch.bool]
+    return found[0] if found else None
+
+
 def _tell(operands: Sequence[fx.Node], shape: tuple[int, ...], dtype: torch.dtype | None) -> bool:
     """Whether operands tell a program's dtype and shape."""
     values = [each.meta["val"] for each in operands]
-    with_axes = [value.dtype for value in values if value.dim() > 0 and value.dtype is not torch.bool]
-    found = with_axes or [value.dtype for value in values if value.dtype is not torch.bool]
-    return found[:1] == [dtype] and _broadcast(values) == shape
+    return dtype is not None and _dtype_of(values) is dtype and _broadcast(values) == shape

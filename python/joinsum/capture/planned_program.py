@@ -79,6 +79,7 @@ class _How:
 
     stored                        the inputs that are stored on the sites already
     stay, state, device, sparse   as in CapturedGraph
+    fuse                          whether elementwise operators that follow one another are one
     """
 
     stored: StoredInputs
@@ -86,6 +87,7 @@ class _How:
     state: Collection[int] | None
     device: torch.device | None
     sparse: Mapping[str, SparseEntries]
+    fuse: bool
 
     def recorded(self, graph: CapturedGraph) -> tuple[Recorded, Template | None]:
         """The program of a graph, and its template."""
@@ -97,6 +99,7 @@ class _How:
             graph.ties,
             graph.numbers,
             {name: each.count for name, each in graph.sparse.items()},
+            self.fuse,
         )
 
     def staying(self, signature: Signature) -> set[str]:
@@ -158,7 +161,7 @@ class PlannedProgram(PlannedGraph):
     @staticmethod
     def of(current: Context, graph: CapturedGraph, stored: StoredInputs) -> PlannedProgram:
         """The program of a graph for these stored inputs."""
-        how = _How(stored, graph.stay, graph.state, graph.device, graph.sparse)
+        how = _How(stored, graph.stay, graph.state, graph.device, graph.sparse, current.device.type == "cpu")
         recorded, template = how.recorded(graph)
         core = _binary(current, recorded.graph(how.staying(recorded)))
         return PlannedProgram(current, recorded, core, how, lambda: recorded, template)

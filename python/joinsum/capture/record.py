@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random_nodes import with_random_operators
+from joinsum.capture.fusion import fuse_elementwise
 from joinsum.capture.missing_rules import refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import (
@@ -91,11 +92,13 @@ def record_with_template(
     ties: Mapping[int, int] | None,
     numbers: SymbolicNumbers | None,
     sparse: Mapping[str, int] | None = None,
+    fuse: bool = False,
 ) -> tuple[Recorded, Template | None]:
-    """The program of a graph in which some numbers are symbolic, and its template, if there is one."""
+    """The program of a graph in which some numbers are symbolic, and its template, if there is one. `fuse`: elementwise
+    operators that follow one another become one."""
     # Dynamo calls its compiler under a fake tensor mode; constants of the program are real tensors.
     with unset_fake_temporarily(), torch.no_grad():
-        return _Tracer(gm, names, replicate, axes or {}, ties or {}, numbers, sparse or {}).run()
+        return _Tracer(gm, names, replicate, axes or {}, ties or {}, numbers, sparse or {}, fuse).run()
 
 
 @dataclass
@@ -107,6 +110,7 @@ class _Tracer:
     ties: Mapping[int, int]
     numbers: SymbolicNumbers | None
     sparse: Mapping[str, int]  # entries of sparse inputs, by name
+    fuse: bool
     recorder: Recorder = field(default_factory=Recorder)
     inputs: dict[int, Value] = field(default_factory=dict)  # by position of the placeholder
     values: dict[fx.Node, Any] = field(default_factory=dict)  # results of nodes: values, numbers, and lists of these
@@ -118,6 +122,8 @@ class _Tracer:
         position = 0
         graph, seed = with_random_operators(self.gm.graph, random_rule_of)
         use_cross_entropies(graph)
+        if self.fuse:
+            fuse_elementwise(graph, divided=True, apart=self.replicate)
         for node in graph.nodes:
             if seed is not None and node is seed:
                 self.values[node] = self.recorder.input(SEED, None, (), torch.int64)

@@ -12,6 +12,8 @@ import pytest
 import torch
 from joinsum.capture.fusion import FUSED, fuse_elementwise
 from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.interpret import interpret
+from joinsum.capture.record import record_with_template
 from joinsum.capture.views import merge_views
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -233,6 +235,87 @@ def test_random_functions_and_their_training_steps(first: int) -> None:
             _check(function, operands)
         except AssertionError as error:
             raise AssertionError(f"seed={seed}") from error
+
+
+# --- on several sites -------------------------------------------------------------------------------------------------
+
+
+def _planned(function: Callable[..., Any], *operands: torch.Tensor, apart: Sequence[str] = ()) -> list[str]:
+    """The programs in a function's graph as several sites plan it."""
+    graph = _traced(function, *operands).graph
+    fuse_elementwise(graph, divided=True, apart=apart)
+    graph.lint()
+    return _programs(graph)
+
+
+def test_elementwise_operators_are_one_vertex_of_the_plan() -> None:
+    x, w, mask = torch.randn(64, 96), torch.randn(96, 80), torch.rand(64, 1)
+
+    def function(x: torch.Tensor, w: torch.Tensor, mask: torch.Tensor) -> Any:
+        hidden = torch.tanh(x @ w + 1) * mask
+        return hidden, hidden > 0.5
+
+    traced = _traced(function, x, w, mask)
+    recorded, _ = record_with_template(traced, None, (), None, None, None, fuse=True)
+    assert len(recorded.vertices) == 3
+    assert str(recorded.graph()).count("call[") == str(recorded.graph()).count("joinsum::fused") == 2
+    for actual, wanted in zip(interpret(recorded, [x, w, mask], check=True), function(x, w, mask), strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_partial_sums_pass_through_is_planned_by_itself() -> None:
+    x, w = torch.randn(64, 96), torch.randn(96, 96)
+    assert _planned(lambda x, w: (x @ w + x @ w.t()).tanh() * 2, x, w) == ["tanh x0; mul t0 2.0 -> t1"]
+    moved = _planned(lambda x, w: ((x @ w).t() + (x @ w.t()).t() - x.sum(0, True).t()).exp() * 2, x, w)
+    assert moved == ["exp x0; mul t0 2.0 -> t1"]
+    # One operand that is no partial sum asks for the other's total.
+    assert _planned(lambda x, w: (x @ w + x).tanh(), x, w) == ["add x0 x1; tanh t0 -> t1"]
+
+
+def test_products_that_are_summed_and_what_is_larger_than_its_operands_are_planned_by_themselves() -> None:
+    x, y = torch.randn(64, 96), torch.randn(80, 96)
+    assert _planned(lambda x: ((x + 1).exp() * x).sum(0), x) == ["add x0 1.0; exp t0 -> t1"]
+    assert _planned(lambda x, y: (x[:, None] - y).abs().mul(2).exp().sum(-1), x, y) == []
+    assert _planned(lambda x: (x + 1).exp().mean() + (x * x).sum(), x) == ["add x0 1.0; exp t0 -> t1"]
+
+
+def test_operators_that_run_on_every_site_are_planned_by_themselves() -> None:
+    x = torch.randn(64, 96)
+    assert _planned(lambda x: torch.tanh(x * 2) + x, x) == ["mul x0 2.0; tanh t0; add t1 x0 -> t2"]
+    assert _planned(lambda x: torch.tanh(x * 2) + x, x, apart=["aten::tanh"]) == []
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_functions_on_several_sites(sites: int, seed: int) -> None:
+    function, operands = _random_function(1000 + seed)
+    slow = joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9)
+    joinsum.init(sites=sites, cluster=slow, plan_cache=False)
+    expected = [y for y in function(*operands) if isinstance(y, torch.Tensor)]
+    with torch.no_grad():
+        actual = joinsum.compile(function)(*operands)
+    for own, wanted in zip(actual, expected, strict=True):
+        scale = float(wanted.double().abs().sum() / max(1, wanted.numel()))
+        torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-5 * scale, equal_nan=True)
+
+
+def test_a_step_on_several_sites_overwrites_moments_in_their_memory() -> None:
+    joinsum.init(sites=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 32))
+    twin = copy.deepcopy(model)
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), **options))
+    optimizer = torch.optim.SGD(twin.parameters(), **options)
+    x, y = torch.randn(64, 64), torch.randn(64, 32)
+    for _ in range(4):
+        step(x, y)
+        nn.functional.mse_loss(twin(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for own, wanted in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(own.detach().full_tensor(), wanted.detach(), rtol=1e-5, atol=1e-6)
+    assert "joinsum::fused" in str(step.explain())
 
 
 # --- as they run ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import torch
 
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.symbolic_numbers import NUMBERS
-from joinsum.capture.recording.values import Names, Value, axis_names
-from joinsum.capture.recording.vertices import as_dtype, einsum, expanded, mapped, scaled
+from joinsum.capture.recording.values import Arguments, Names, Value, axis_names
+from joinsum.capture.recording.vertices import as_dtype, einsum, expanded, mapped, pointwise, scaled
 from joinsum.capture.rules.along import Along
-from joinsum.capture.rules.form import Form, form_of
+from joinsum.capture.rules.form import Form, call_arguments, form_of
 from joinsum.capture.rules.pointwise import Pointwise
 from joinsum.capture.rules.row import Entry, Results, Rule, Traits, rows
 
@@ -68,6 +68,20 @@ def _copy(application: Application) -> Results:
     return [expanded(as_dtype(source, application.dtype), application.shape)]
 
 
+def _fused(application: Application) -> Results:
+    """A program of functions, each of which is an addition or takes as long as some."""
+    program = application.arguments["program"]
+    assert isinstance(program, str)
+    steps = [step.split()[0] for step in program.partition("->")[0].split(";")]
+
+    def arguments(blocks: Sequence[object]) -> Arguments:
+        return call_arguments(application, {"operands": list(blocks)})
+
+    dtypes = [dtype for _, dtype in application.types]
+    flops = sum(1 if step in _SIMPLE else 8 for step in steps)
+    return pointwise(application.name, application.values("operands"), dtypes, arguments, flops)
+
+
 def _glu_backward(application: Application) -> Results:
     """The gradient has half of the extent along the axis that the gate halves."""
     names = axis_names(len(application.shape))
@@ -76,6 +90,31 @@ def _glu_backward(application: Application) -> Results:
     return form_of([half, names], [names], [names[dim], "half"])(application)
 
 
+_SIMPLE = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "max",
+        "min",
+        "where",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "unit",
+    ]
+)
 _LOGIC = """
 eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor
 logical_and logical_or logical_xor logical_not bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar
@@ -135,6 +174,9 @@ ROWS = [
         Entry("_prelu_kernel _prelu_kernel_backward", Pointwise(2), EACH_ELEMENT),
         Entry("glu", Along(flops=8), "along `dim`, which is undivided"),
         Entry("glu_backward", _glu_backward, "along `dim`, which is undivided"),
+    ),
+    *rows(
+        "programs", Entry("joinsum::fused", _fused, "several of these operators in one pass; all labels may be divided")
     ),
     *rows("updates", Entry("joinsum::adam_update joinsum::amsgrad_update", Pointwise(16), EACH_ELEMENT)),
     *rows(

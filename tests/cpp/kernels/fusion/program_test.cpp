@@ -220,6 +220,24 @@ TEST(Programs, OverwriteOperandsThatAreReadLater) {
   EXPECT_GT(x._version(), version);
 }
 
+TEST(Programs, ComputeIntoGivenArraysWhichMayBeOperands) {
+  const at::Tensor x = sample({4, 999}), y = sample({4, 999}), row = sample({999}).abs();
+  const at::Tensor sum = x + y, quotient = (x - y) / row, positive = quotient.gt(0), fresh = at::empty_like(x);
+  const at::Tensor truth = at::empty({4, 999}, at::kBool);
+  const auto text = "add x0 x1; sub x0 x1; div t1 x2; gt t2 0 -> t0 t2 t3:bool";
+  Program::of(text)->run_into({x.clone(), y.clone(), row}, {fresh, at::empty_like(x), truth});
+  EXPECT_TRUE(at::equal(fresh, sum));
+  Program::of(text)->run_into({x, y, row}, {y, x, truth});
+  EXPECT_TRUE(at::equal(y, sum));
+  EXPECT_TRUE(at::allclose(x, quotient, 1e-5, 1e-8, /*equal_nan=*/true));
+  EXPECT_TRUE(at::equal(truth, positive));
+  const at::Tensor z = sample({32, 32}), wanted = z * 2 + z.t();
+  Program::of("mul x0 2; add t0 x1 -> t1")->run_into({z, z.t()}, {z});
+  EXPECT_TRUE(at::allclose(z, wanted));
+  EXPECT_THROW(Program::of(text)->run_into({x, y, row}, {x, y}), KernelError);
+  EXPECT_THROW(Program::of(text)->run_into({x, y, row}, {fresh, row, truth}), KernelError);
+}
+
 TEST(Programs, OverwriteWhatLiesOtherwiseInMemory) {
   const at::Tensor x = sample({4, 3, 5, 7}).contiguous(at::MemoryFormat::ChannelsLast), twice = x * 2;
   const auto out = run("mul x0 2 -> t0", {x}, false, {0});

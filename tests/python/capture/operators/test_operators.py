@@ -134,6 +134,10 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
         lambda x: sum(J.attention_backward(x.exp(), x, x * 2, x * 3, *J.attention(x, x * 2, x * 3))),
         lambda: torch.randn(2, 3, 5, 4),
     ),
+    "joinsum::fused": (
+        lambda x: x * sum(J.fused([x.detach(), x[0].detach()], "mul x0 x1; add t0 0.5; exp t1 -> t1 t2 t0")),
+        matrix,
+    ),
     "joinsum::rms_norm": (lambda x: J.rms_norm(x, [6], x[0], 0.1)[0], matrix),
     "joinsum::rms_norm_grad_input": (lambda x: J.rms_norm(x, [6], None, 0.1)[0], matrix),
     "joinsum::rms_norm_grad_weight": (lambda x: J.rms_norm(x * 2, [6], x[0], 0.1)[0], matrix),

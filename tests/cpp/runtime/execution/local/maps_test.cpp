@@ -21,10 +21,9 @@ TEST(Maps, OverwriteTheirOperandWhereTheyMay) {
 
 TEST(Maps, ReduceAllKeysOfABoxAtOnceWhereTheirPartsAreEqual) {
   const ia::LocalMap op{1, relation::KeyMap::identity(4), kernels::table::Kernel::parse("reduce_add[abc->b] | negate")};
-  for (const auto& [text, shape, at_once] :
-       {std::tuple{"f64[6@0,8@2,4@3]<3,2,4,2>", Dims{2, 6, 8, 4}, true},
-        {"f64[6@3,8@2,4@0]<2,2,4,3>", {2, 6, 8, 4}, true},
-        {"f64[7@0,8@2,4@3]<3,2,4,2>", {2, 7, 8, 4}, false}}) {
+  for (const auto& [text, shape, at_once] : {std::tuple{"f64[6@0,8@2,4@3]<3,2,4,2>", Dims{2, 6, 8, 4}, true},
+                                             {"f64[6@3,8@2,4@0]<2,2,4,3>", {2, 6, 8, 4}, true},
+                                             {"f64[7@0,8@2,4@3]<3,2,4,2>", {2, 7, 8, 4}, false}}) {
     const auto type = RelationType::parse(text);
     const auto map = prepare_map(op, type);
     OperatorRuns runs;
