@@ -1,9 +1,11 @@
-"""Training steps of models with many elementwise operators, in one process: plain torch, torch.compile and joinsum.
+"""Training steps of models with many elementwise operators: plain torch, torch.compile and joinsum in one process, and
+DDP of both beside joinsum on several ranks.
 
 Contenders take turns; each turn begins with another one. Figures are medians of turns, ratios those within a turn.
 Before anything is timed, the losses of the first steps must agree.
 
     OMP_NUM_THREADS=2 python benchmarks/elementwise.py [--model gated ...] [--turns 9]
+    torchrun --nproc-per-node 2 benchmarks/elementwise.py [--model gated ...] [--turns 9]
 
 Models, of width 256 and with 1,024 tokens unless they say otherwise: `tanh` layers with GELU's tanh form written out;
 `gated` products of two halves, one through GELU; `conditioned` residuals that are scaled and shifted by a condition;
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -23,8 +26,10 @@ from typing import NamedTuple
 import click
 import joinsum
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from workloads.models import Recurrent
 
 WIDTH = 256
@@ -124,6 +129,7 @@ class Work(NamedTuple):
     inputs: tuple[Tensor, ...]
     target: Tensor
     loss: Callable[..., Tensor] = F.mse_loss
+    summed: bool = False  # over the batch, where others are means
 
 
 def tokens() -> Tensor:
@@ -136,24 +142,37 @@ WORK: dict[str, Callable[[], Work]] = {
     "conditioned": lambda: Work(Conditioned(), (tokens(), torch.randn(8, 16)), tokens()),
     "squared": lambda: Work(Layers(squared, RmsNorm), (tokens(),), tokens()),
     "variational": lambda: Work(
-        Variational(), ((x := torch.rand(512, 784)), torch.randn(512, 20)), x, variational_loss
+        Variational(), ((x := torch.rand(512, 784)), torch.randn(512, 20)), x, variational_loss, summed=True
     ),
     "functions": lambda: Work(Functions(), (torch.randn(4096, 64),), torch.randn(4096, 64)),
     "recurrent": lambda: Work(Recurrent(), (torch.randn(64, 32, 64),), torch.randn(64, WIDTH)),
 }
 
 
-def contenders(work: Work) -> dict[str, Callable[[], float]]:
-    """A step of each, with a model of its own."""
-    first, second, third = (work._replace(model=copy.deepcopy(work.model)) for _ in range(3))
-    compiled = torch.compile(lambda *batch: second.loss(second.model(*batch[:-1]), batch[-1]))
-    optimizers = [torch.optim.SGD(each.model.parameters(), lr=1e-6) for each in (first, second, third)]
-    step = joinsum.train_step(third.model, third.loss, optimizers[2])
+def own_rows(x: Tensor) -> Tensor:
+    """Those of the whole batch that this rank has in data parallelism."""
+    return x.chunk(dist.get_world_size())[dist.get_rank()].contiguous() if dist.is_initialized() else x
 
-    def loop(loss_of: Callable[..., Tensor], optimizer: torch.optim.Optimizer) -> Callable[[], float]:
+
+def contenders(work: Work) -> dict[str, Callable[[], float]]:
+    """A step of each, with a model of its own, which gives the loss of the whole batch, or of a rank's rows."""
+    first, second, third = (copy.deepcopy(work.model) for _ in range(3))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-6) for each in (first, second, third)]
+    step = joinsum.train_step(third, work.loss, optimizers[2])
+    *inputs, target = map(own_rows, (*work.inputs, work.target))
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+
+    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, compiled: bool) -> Callable[[], float]:
+        shared = DistributedDataParallel(model) if dist.is_initialized() else model
+
+        def loss_of(*batch: Tensor) -> Tensor:
+            return work.loss(shared(*batch[:-1]), batch[-1])
+
+        function = torch.compile(loss_of) if compiled else loss_of
+
         def run() -> float:
-            loss = loss_of(*work.inputs, work.target)
-            loss.backward()
+            loss = function(*inputs, target)
+            (loss * ranks if work.summed else loss).backward()  # DDP takes the mean of the ranks' gradients
             optimizer.step()
             optimizer.zero_grad()
             return loss.item()
@@ -161,18 +180,41 @@ def contenders(work: Work) -> dict[str, Callable[[], float]]:
         return run
 
     return {
-        "torch": loop(lambda *batch: first.loss(first.model(*batch[:-1]), batch[-1]), optimizers[0]),
-        "torch.compile": loop(compiled, optimizers[1]),
+        "torch": loop(first, optimizers[0], compiled=False),
+        "torch.compile": loop(second, optimizers[1], compiled=True),
         "joinsum": lambda: step(*work.inputs, work.target).item(),
     }
 
 
-def seconds_a_step(step: Callable[[], float]) -> float:
-    start, steps = time.perf_counter(), 0
-    while time.perf_counter() - start < SECONDS:
+def total(loss: float, name: str, work: Work) -> float:
+    """The loss of the whole batch."""
+    if not dist.is_initialized() or name == "joinsum":
+        return loss
+    of_all = torch.tensor(loss, dtype=torch.float64)
+    dist.all_reduce(of_all)
+    return float(of_all) / (1 if work.summed else dist.get_world_size())
+
+
+def seconds_a_step(step: Callable[[], float], steps: int) -> float:
+    if dist.is_initialized():
+        dist.barrier()
+    start = time.perf_counter()
+    for _ in range(steps):
         step()
-        steps += 1
     return (time.perf_counter() - start) / steps
+
+
+def steps_of_a_turn(step: Callable[[], float]) -> int:
+    """As many as take SECONDS, the same on all ranks."""
+    steps = torch.tensor(max(1, round(SECONDS / seconds_a_step(step, 3))))
+    if dist.is_initialized():
+        dist.broadcast(steps, 0)
+    return int(steps)
+
+
+def show(line: str) -> None:
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        click.echo(line)
 
 
 @click.command()
@@ -180,28 +222,32 @@ def seconds_a_step(step: Callable[[], float]) -> float:
 @click.option("--turns", default=9, show_default=True)
 def main(models: tuple[str, ...], turns: int) -> None:
     """Prints milliseconds of a step, and how many times as long as joinsum the others take."""
-    joinsum.init(sites=1)
-    click.echo(
-        f"{'model':<12} {'torch':>8} {'compile':>8} {'joinsum':>8} {'torch/joinsum':>14} {'compile/joinsum':>16}"
-    )
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")
+    joinsum.init(sites=None if dist.is_initialized() else 1)
+    show(f"{'model':<12} {'torch':>8} {'compile':>8} {'joinsum':>8} {'torch/joinsum':>14} {'compile/joinsum':>16}")
     for name in models:
         torch.manual_seed(1)
         torch._dynamo.reset()
-        steps = contenders(WORK[name]())
+        work = WORK[name]()
+        steps = contenders(work)
         for _ in range(3):
-            losses = [step() for step in steps.values()]
+            losses = [total(step(), each, work) for each, step in steps.items()]
             assert max(losses) - min(losses) < 1e-4 * abs(losses[0]), (name, losses)
         times: dict[str, list[float]] = {each: [] for each in steps}
+        count = {each: steps_of_a_turn(step) for each, step in steps.items()}
         for turn in range(turns):
             order = list(steps)[turn % 3 :] + list(steps)[: turn % 3]
             for each in order:
-                times[each].append(seconds_a_step(steps[each]))
+                times[each].append(seconds_a_step(steps[each], count[each]))
         medians = [statistics.median(each) * 1e3 for each in times.values()]
         ratios = [
             statistics.median(a / b for a, b in zip(times[other], times["joinsum"], strict=True))
             for other in ("torch", "torch.compile")
         ]
-        click.echo(f"{name:<12} " + " ".join(f"{x:>8.1f}" for x in medians) + f" {ratios[0]:>14.2f} {ratios[1]:>16.2f}")
+        show(f"{name:<12} " + " ".join(f"{x:>8.1f}" for x in medians) + f" {ratios[0]:>14.2f} {ratios[1]:>16.2f}")
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -47,10 +47,13 @@ _ONES_AND_ZEROS = {
     _ATEN.zeros.default: 0.0,
 }
 _SUMS_OF_TWO = (_ATEN.add.Tensor, _ATEN.sub.Tensor)
+_MULTIPLES = (_ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.div.Scalar, _ATEN.neg.default)
 _SUMS = (_ATEN.sum.default, _ATEN.sum.dim_IntList)
-_VIEWS = (
+_MOVES = (
     *(_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.expand.default, _ATEN.t.default),
     *(_ATEN.transpose.int, _ATEN.permute.default, _ATEN.unsqueeze.default, _ATEN.squeeze.dim, _ATEN.squeeze.dims),
+    *(_ATEN.slice.Tensor, _ATEN.select.int, _ATEN.split.Tensor, _ATEN.split_with_sizes.default, _ATEN.unbind.int),
+    *(_ATEN.cat.default, _ATEN.stack.default, _ATEN.clone.default),
 )
 _SHAPES = (_ATEN.expand.default, _ATEN.view.default, _ATEN.reshape.default, _ATEN.unsqueeze.default, _ATEN.t.default)
 # What a program has at most: values of a tile stay in the caches of a core.
@@ -171,11 +174,10 @@ class _Fusion:
         self.divided = divided
         self.places = {node: place for place, node in enumerate(graph.nodes)}
         self.group_of: dict[fx.Node, _Group] = {}
-        planned = _PlannedApart()
-        for node in self.places:
-            member = _member(node, divided)
-            stays = divided and planned.stays(node, member)
-            if member is None or stays or _named(node, apart):
+        members = {node: _member(node, divided) for node in self.places}
+        planned_apart = _planned_apart(members) if divided else set()
+        for node, member in members.items():
+            if member is None or node in planned_apart or _named(node, apart):
                 continue
             group = self._joined(node, member)
             for each in group.members:
@@ -332,35 +334,59 @@ def _named(node: fx.Node, names: Collection[str]) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) in names
 
 
-class _PlannedApart:
-    """What is better planned by itself on several sites, among the nodes of a graph, which come in its order.
+def _planned_apart(members: Mapping[fx.Node, _Member | None]) -> set[fx.Node]:
+    """Which nodes are better planned by themselves on several sites: what depends on no argument, which is computed
+    once; results that are larger than their operands, which need not be stored to be reduced, and what is computed of
+    these; products of which only sums are read; and sums of two values that both may be partial sums, with what they
+    are multiples of, as these are added before they are reduced.
 
-    partial   nodes whose elements may be partial sums: they contract or reduce, or add or move such elements
-    larger    elementwise results that are larger than their operands, which need not be stored to be reduced, and what
-              is computed of these
+    members   all nodes of a graph in its order, with what they would be in a program
     """
-
-    def __init__(self) -> None:
-        self.partial: set[fx.Node] = set()
-        self.larger: set[fx.Node] = set()
-
-    def stays(self, node: fx.Node, member: _Member | None) -> bool:
+    fixed: set[fx.Node] = set()
+    larger: set[fx.Node] = set()
+    partial: set[fx.Node] = set()  # contractions and reductions, sums and multiples of such, and where they move
+    products: set[fx.Node] = set()
+    sums: set[fx.Node] = set()
+    for node, member in members.items():
         operands = node.all_input_nodes
-        if node.op != "call_function":
-            return False
-        if member is None:
-            moves = not isinstance(node.target, torch._ops.OpOverload) or node.target in _VIEWS
-            if not moves or all(each in self.partial for each in operands):
-                self.partial.add(node)
-            return False
-        if any(each in self.larger for each in operands) or all(x.meta["val"].shape != member.shape for x in operands):
-            self.larger.add(node)
-            return True
-        if node.target in _SUMS_OF_TWO and len(operands) == 2 and all(each in self.partial for each in operands):
-            self.partial.add(node)
-            return True
-        summed = node.target is _ATEN.mul.Tensor and all(user.target in _SUMS for user in node.users)
-        return bool(member.reduction) or summed
+        if node.op in ("get_attr", "call_function") and all(each in fixed for each in operands):
+            fixed.add(node)
+        elif node.op != "call_function":
+            continue
+        elif member is None:
+            moves = not isinstance(node.target, torch._ops.OpOverload) or node.target in _MOVES
+            if not moves or all(each in partial for each in operands):
+                partial.add(node)
+        elif any(each in larger for each in operands) or all(_shape(each) != member.shape for each in operands):
+            larger.add(node)
+        elif node.target in _SUMS_OF_TWO and len(operands) == 2 and all(each in partial for each in operands):
+            partial.add(node)
+            sums.add(node)
+        elif node.target is _ATEN.mul.Tensor and all(user.target in _SUMS for user in node.users):
+            products.add(node)
+        elif _is_multiple(node, partial):
+            partial.add(node)
+    added = set(sums)
+    left = list(sums)
+    while left:
+        for each in left.pop().all_input_nodes:
+            if each in partial and each not in added and (members[each] is not None or each.target in _MOVES):
+                added.add(each)
+                left.append(each)
+    reductions = {node for node, member in members.items() if member is not None and member.reduction}
+    return fixed | larger | products | added | reductions
+
+
+def _is_multiple(node: fx.Node, partial: Collection[fx.Node]) -> bool:
+    """Whether a node is an element of `partial` times, or divided by, what is none."""
+    first, *others = node.all_input_nodes
+    if node.target not in _MULTIPLES or any(each in partial for each in others):
+        return node.target is _ATEN.mul.Tensor and first not in partial and len(others) == 1 and others[0] in partial
+    return first in partial
+
+
+def _shape(node: fx.Node) -> torch.Size:
+    return torch.Size(node.meta["val"].shape)
 
 
 def _member(node: fx.Node, divided: bool) -> _Member | None:

@@ -268,6 +268,14 @@ def test_what_partial_sums_pass_through_is_planned_by_itself() -> None:
     assert _planned(lambda x, w: (x @ w + x @ w.t()).tanh() * 2, x, w) == ["tanh x0; mul t0 2.0 -> t1"]
     moved = _planned(lambda x, w: ((x @ w).t() + (x @ w.t()).t() - x.sum(0, True).t()).exp() * 2, x, w)
     assert moved == ["exp x0; mul t0 2.0 -> t1"]
+    of_multiples: list[Callable[..., torch.Tensor]] = [
+        lambda x, w: torch.tanh(0.5 * (x @ w) - (x @ w.t()) / 3) * 2,
+        lambda x, w: torch.tanh(-(x @ w) + x[:, :1] * (x @ w.t())) * 2,
+        lambda x, w: torch.tanh((x @ w.t()) * x - torch.cat([x @ w, x @ w], 1)[:, :96] / x.exp()) * 2,
+    ]
+    for function in of_multiples:
+        assert _planned(function, x, w) == ["tanh x0; mul t0 2.0 -> t1"]
+    assert _planned(lambda x, w: (x @ w * 0.5).tanh(), x, w) == ["mul x0 0.5; tanh t0 -> t1"]
     # One operand that is no partial sum asks for the other's total.
     assert _planned(lambda x, w: (x @ w + x).tanh(), x, w) == ["add x0 x1; tanh t0 -> t1"]
 
@@ -277,6 +285,19 @@ def test_products_that_are_summed_and_what_is_larger_than_its_operands_are_plann
     assert _planned(lambda x: ((x + 1).exp() * x).sum(0), x) == ["add x0 1.0; exp t0 -> t1"]
     assert _planned(lambda x, y: (x[:, None] - y).abs().mul(2).exp().sum(-1), x, y) == []
     assert _planned(lambda x: (x + 1).exp().mean() + (x * x).sum(), x) == ["add x0 1.0; exp t0 -> t1"]
+
+
+def test_what_depends_on_no_argument_is_computed_once() -> None:
+    x = torch.randn(64, 96)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(96, dtype=torch.float32)
+        return torch.exp(x) * torch.cos(places * 0.1 + 1)
+
+    assert _planned(function, x) == ["exp x0; mul t0 x1 -> t1"]
+    recorded, _ = record_with_template(_traced(function, x), None, (), None, None, None, fuse=True)
+    assert len(recorded.vertices) == 1
+    torch.testing.assert_close(interpret(recorded, [x])[0], function(x), rtol=1e-5, atol=1e-5)
 
 
 def test_operators_that_run_on_every_site_are_planned_by_themselves() -> None:

@@ -69,7 +69,7 @@ def _copy(application: Application) -> Results:
 
 
 def _fused(application: Application) -> Results:
-    """A program of functions, each of which is an addition or takes as long as some."""
+    """A program of functions; those that are as fast as memory take nothing beside it."""
     program = application.arguments["program"]
     assert isinstance(program, str)
     steps = [step.split()[0] for step in program.partition("->")[0].split(";")]
@@ -78,7 +78,7 @@ def _fused(application: Application) -> Results:
         return call_arguments(application, {"operands": list(blocks)})
 
     dtypes = [dtype for _, dtype in application.types]
-    flops = sum(1 if step in _SIMPLE else 8 for step in steps)
+    flops = max(1, 8 * sum(step not in _SIMPLE for step in steps))
     return pointwise(application.name, application.values("operands"), dtypes, arguments, flops)
 
 
