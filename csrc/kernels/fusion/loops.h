@@ -5,6 +5,7 @@
 #include <ATen/cpu/vec/vec.h>
 
 #include "kernels/fusion/functions.h"
+#include "kernels/semiring/pair_exponential.h"
 
 /// Included once by each source that compiles these loops for a set of instructions, which it names by torch's macros.
 namespace joinsum::kernels::fusion {
@@ -29,6 +30,15 @@ struct LoopsOf {
     if (at < count) step(at, count - at);
   }
 
+  /// Within a unit in the last place, as torch's own, which is a call of a function for each vector.
+  static V exp(const V& x) {
+#if defined(__AVX512DQ__)
+    return V(semiring::wide_exponential(x));
+#else
+    return x.exp();
+#endif
+  }
+
   static V ndtr(const V& x) {
     if constexpr (std::is_same_v<T, double>) return (V(1) + (x * V(0.70710678118654752440)).erf()) * V(0.5);
     // Source: Abramowitz and Stegun, 7.1.26: 1 - erf(z) by a polynomial of 1 / (1 + p z), within 1.5e-7, for z >= 0.
@@ -51,7 +61,7 @@ struct LoopsOf {
     V sum(static_cast<T>(kFactors[0]));
     for (int i = 1; i < 5; ++i) sum = at::vec::fmadd(sum, square, V(static_cast<T>(kFactors[i])));
     const V near = at::vec::fmadd(sum, square, V(1)) * x;
-    const V far = V(1) - V(2) / (V(1) + (size + size).exp());
+    const V far = V(1) - V(2) / (V(1) + exp(size + size));
     return V::blendv(V::blendv(far, far.neg(), x < V(0)), near, size < V(T(0.625)));
   }
 
@@ -70,7 +80,7 @@ struct LoopsOf {
         loop<1, [](const V& x) { return x.ceil(); }>,
         loop<1, [](const V& x) { return x.round(); }>,
         loop<1, [](const V& x) { return x.trunc(); }>,
-        loop<1, [](const V& x) { return x.exp(); }>,
+        loop<1, [](const V& x) { return exp(x); }>,
         loop<1, [](const V& x) { return x.exp2(); }>,
         loop<1, [](const V& x) { return x.expm1(); }>,
         loop<1, [](const V& x) { return x.log(); }>,
@@ -91,7 +101,7 @@ struct LoopsOf {
         loop<1, [](const V& x) { return x.erf(); }>,
         loop<1, [](const V& x) { return x.erfc(); }>,
         loop<1, [](const V& x) { return ndtr(x); }>,
-        loop<1, [](const V& x) { return (V(1) + x.neg().exp()).reciprocal(); }>,
+        loop<1, [](const V& x) { return (V(1) + exp(x.neg())).reciprocal(); }>,
         loop<2, [](const V& x, const V& y) { return x + y; }>,
         loop<2, [](const V& x, const V& y) { return x - y; }>,
         loop<2, [](const V& x, const V& y) { return x * y; }>,

@@ -167,7 +167,7 @@ _NUMBERS: dict[str, str | Callable[[Arguments], str]] = {
     "aten::threshold_backward": "where(self <= threshold, 0, grad_output)",
     "aten::sigmoid_backward": "grad_output*(1 - output)*output",
     "aten::tanh_backward": "grad_output*(1 - output*output)",
-    "aten::silu": "self/(1 + exp(-self))",
+    "aten::silu": "self*sigmoid(self)",
     "aten::silu_backward": "grad_output*sigmoid(self)*(1 + self*(1 - sigmoid(self)))",
     "aten::gelu": _gelu,
     "aten::gelu_backward": _gelu_backward,

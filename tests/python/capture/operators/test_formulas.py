@@ -36,7 +36,7 @@ def _binary(name: str, overload: str) -> Callable[[Operands], Any]:
     return lambda o: getattr(getattr(_ATEN, name), overload)(o[0], second(o))
 
 
-_UNIT = lambda x: torch.sigmoid(x.nan_to_num().clamp(-2, 2))  # noqa: E731
+_UNIT = lambda x: (x.nan_to_num().clamp(-2, 2) + 2.25) / 4.5  # noqa: E731
 _CALLS: dict[str, list[Callable[[Operands], Any]]] = {
     **{
         f"aten::{name}": [_unary(name)]
