@@ -89,7 +89,7 @@ def fuse_elementwise(graph: fx.Graph, *, divided: bool = False, apart: Collectio
     little is computed again where it is read, not stored between a forward and a backward pass.
 
     divided   for more sites: sums of all elements, what partial sums may pass through, products that are summed and
-              what is larger than its operands stay as they are, and nothing is computed again
+              what is larger than its operands stay as they are
     apart     operators that stay as they are, `aten::mul.Tensor`
 
     >>> import torch
@@ -171,7 +171,6 @@ class _Fusion:
 
     def __init__(self, graph: fx.Graph, divided: bool, apart: Collection[str]) -> None:
         self.graph = graph
-        self.divided = divided
         self.places = {node: place for place, node in enumerate(graph.nodes)}
         self.group_of: dict[fx.Node, _Group] = {}
         members = {node: _member(node, divided) for node in self.places}
@@ -186,8 +185,7 @@ class _Fusion:
 
     def run(self) -> int:
         fused = [group for group in self.groups if self._is_worth_it(group)]
-        if not self.divided:
-            self._compute_again(set(fused))
+        self._compute_again(set(fused))
         replaced: dict[fx.Node, fx.Node] = {}
         for group in fused:
             self._insert(group, replaced)
