@@ -27,6 +27,7 @@ import click
 import joinsum
 import torch
 import torch.distributed as dist
+from frame.contenders import own_rows, rank, ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -149,18 +150,12 @@ WORK: dict[str, Callable[[], Work]] = {
 }
 
 
-def own_rows(x: Tensor) -> Tensor:
-    """Those of the whole batch that this rank has in data parallelism."""
-    return x.chunk(dist.get_world_size())[dist.get_rank()].contiguous() if dist.is_initialized() else x
-
-
 def contenders(work: Work) -> dict[str, Callable[[], float]]:
     """A step of each, with a model of its own, which gives the loss of the whole batch, or of a rank's rows."""
     first, second, third = (copy.deepcopy(work.model) for _ in range(3))
     optimizers = [torch.optim.SGD(each.parameters(), lr=1e-6) for each in (first, second, third)]
     step = joinsum.train_step(third, work.loss, optimizers[2])
     *inputs, target = map(own_rows, (*work.inputs, work.target))
-    ranks = dist.get_world_size() if dist.is_initialized() else 1
 
     def loop(model: nn.Module, optimizer: torch.optim.Optimizer, compiled: bool) -> Callable[[], float]:
         shared = DistributedDataParallel(model) if dist.is_initialized() else model
@@ -172,7 +167,7 @@ def contenders(work: Work) -> dict[str, Callable[[], float]]:
 
         def run() -> float:
             loss = function(*inputs, target)
-            (loss * ranks if work.summed else loss).backward()  # DDP takes the mean of the ranks' gradients
+            (loss * ranks() if work.summed else loss).backward()  # DDP takes the mean of the ranks' gradients
             optimizer.step()
             optimizer.zero_grad()
             return loss.item()
@@ -192,7 +187,7 @@ def total(loss: float, name: str, work: Work) -> float:
         return loss
     of_all = torch.tensor(loss, dtype=torch.float64)
     dist.all_reduce(of_all)
-    return float(of_all) / (1 if work.summed else dist.get_world_size())
+    return float(of_all) / (1 if work.summed else ranks())
 
 
 def seconds_a_step(step: Callable[[], float], steps: int) -> float:
@@ -213,7 +208,7 @@ def steps_of_a_turn(step: Callable[[], float]) -> int:
 
 
 def show(line: str) -> None:
-    if not dist.is_initialized() or dist.get_rank() == 0:
+    if rank() == 0:
         click.echo(line)
 
 

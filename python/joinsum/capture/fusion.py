@@ -377,10 +377,10 @@ def _planned_apart(members: Mapping[fx.Node, _Member | None]) -> set[fx.Node]:
 
 def _is_multiple(node: fx.Node, partial: Collection[fx.Node]) -> bool:
     """Whether a node is an element of `partial` times, or divided by, what is none."""
-    first, *others = node.all_input_nodes
-    if node.target not in _MULTIPLES or any(each in partial for each in others):
-        return node.target is _ATEN.mul.Tensor and first not in partial and len(others) == 1 and others[0] in partial
-    return first in partial
+    if node.target not in _MULTIPLES:
+        return False
+    found = [each in partial for each in node.args if isinstance(each, fx.Node)]
+    return found.count(True) == 1 and (found[0] or node.target is _ATEN.mul.Tensor)
 
 
 def _shape(node: fx.Node) -> torch.Size:
@@ -417,12 +417,10 @@ def _member(node: fx.Node, divided: bool) -> _Member | None:
         return None
     reduction = reduction_of(name, given)
     channels_last = False
-    if divided:
-        pass
-    elif reduction:
-        if not shape or any(not each.meta["val"].is_contiguous() for each in tensors):
+    if reduction:
+        if not divided and (not shape or any(not each.meta["val"].is_contiguous() for each in tensors)):
             return None
-    elif not value.is_contiguous():
+    elif not divided and not value.is_contiguous():
         channels_last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
         if not channels_last:
             return None
