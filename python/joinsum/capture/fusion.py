@@ -310,7 +310,8 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
 
 
 def _bytes(node: fx.Node) -> int:
-    return int(node.meta["val"].nbytes)
+    value = node.meta["val"]
+    return math.prod(value.shape) * int(value.itemsize)  # strides may be symbolic, of which nbytes is none
 
 
 @functools.cache

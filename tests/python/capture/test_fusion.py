@@ -440,3 +440,37 @@ def test_zeros_keep_their_signs() -> None:
     z = torch.full((5000,), -0.0)
     for function in (torch.relu, torch.tanh, lambda x: x.clamp(-1, 0.0), lambda x: nn.functional.hardtanh(x, 0.0, 1.0)):
         assert torch.equal(_compiled(lambda x, function=function: 1 / function(x), z), 1 / function(z))
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_gradients_whose_strides_are_symbolic(sites: int) -> None:
+    """Those of attention, which reach SGD's update without an operator between."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.operands = nn.ParameterList(torch.randn(48, 2, 16) for _ in range(3))
+
+        def forward(self) -> torch.Tensor:
+            query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in self.operands)
+            return nn.functional.scaled_dot_product_attention(query, key, value).squeeze(0).transpose(0, 1)
+
+    joinsum.init(sites=sites)
+    torch.manual_seed(0)
+    model, target = Attention(), torch.randn(48, 2, 16)
+    reference = copy.deepcopy(model)
+
+    def half_squares(result: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (result - target).square().sum() / 2
+
+    step = joinsum.train_step(model, half_squares, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = half_squares(reference(), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(target), loss.detach())
+    step.sync()
+    for mine, its in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine, its)
