@@ -30,6 +30,8 @@ std::string reduction_of(Operator op) {
     case Operator::kMax:
     case Operator::kOr:
       return "max";
+    case Operator::kLogAddExp:
+      return "logaddexp";
     default:
       return "add";
   }

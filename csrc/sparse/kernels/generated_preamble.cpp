@@ -268,6 +268,18 @@ const std::string& generated_preamble() {
       return __builtin_logf(a);
     }
     template <class T>
+    inline T log_add_exp(T a, T b) {
+      const double most = larger(double(a), double(b));
+      if (__builtin_isinf(most)) return T(most);
+      return T(most + __builtin_log1p(exponential(smaller(double(a), double(b)) - most)));
+    }
+    template <>
+    inline float log_add_exp(float a, float b) {
+      const float most = larger(a, b);
+      if (__builtin_isinf(most)) return most;
+      return most + __builtin_log1pf(exponential(smaller(a, b) - most));
+    }
+    template <class T>
     inline T sigmoid(T a) {
       return T(1.0 / (1.0 + exponential_of(-double(a))));
     }

@@ -81,6 +81,8 @@ std::string binary_name(Operator op) {
       return "equal";
     case kGreater:
       return "greater";
+    case kLogAddExp:
+      return "log_add_exp";
     default:
       return "power";
   }

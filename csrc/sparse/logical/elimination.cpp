@@ -1,6 +1,7 @@
 #include "sparse/logical/elimination.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace joinsum::sparse::logical {
@@ -103,6 +104,7 @@ class Push {
     if (size == 0) return terms_.literal(identity_of(op_));
     if (op_ == Operator::kAdd) return terms_.map(Operator::kMultiply, {term, terms_.literal(size)});
     if (op_ == Operator::kMultiply) return terms_.map(Operator::kPower, {term, terms_.literal(size)});
+    if (op_ == Operator::kLogAddExp) return terms_.map(Operator::kAdd, {term, terms_.literal(std::log(size))});
     return term;
   }
 

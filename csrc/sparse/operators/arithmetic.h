@@ -98,6 +98,7 @@ T repeated_in(Operator op, T x, double n) {
     if constexpr (std::is_integral_v<T>) return integer_power(x, n);
     return T(std::pow(static_cast<double>(x), n));
   }
+  if (op == Operator::kLogAddExp) return T(static_cast<double>(x) + std::log(n));
   return x;
 }
 

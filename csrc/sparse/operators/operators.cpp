@@ -37,6 +37,7 @@ const std::vector<Row>& rows() {
       {kEqual, "eq", 2, 2, false, true},
       {kGreater, "gt", 2, 2},
       {kPower, "pow", 2, 2},
+      {kLogAddExp, "logaddexp", 1, kAny, true, true, false, -kInfinity},
       {kExp, "exp"},
       {kNegate, "neg"},
       {kSquare, "sq"},
@@ -95,6 +96,7 @@ bool annihilates(Operator op, double value) {
     case Operator::kMin:
       return value == -kInfinity;
     case Operator::kMax:
+    case Operator::kLogAddExp:
       return value == kInfinity;
     case Operator::kOr:
       return value == 1;
@@ -109,6 +111,8 @@ bool distributes(Operator map, Operator over, bool factors_not_negative) {
     case kMultiply:
       return over == kAdd || (factors_not_negative && (over == kMin || over == kMax));
     case kAdd:
+      return over == kMin || over == kMax || over == kLogAddExp;
+    case kLogAddExp:
       return over == kMin || over == kMax;
     case kMin:
       return over == kMax;

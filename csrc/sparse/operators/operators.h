@@ -26,6 +26,7 @@ enum class Operator : uint8_t {
   kEqual,
   kGreater,
   kPower,
+  kLogAddExp,
   kExp,
   kNegate,
   kSquare,
@@ -45,7 +46,7 @@ std::optional<Operator> operator_from_name(const std::string& name);
 
 /// Whether a map by `op` may have `count` children: one, two, or any number from one on where it is associative.
 bool takes(Operator op, size_t count);
-/// Whether aggregates may reduce by it: `+ * min max and or`.
+/// Whether aggregates may reduce by it: `+ * min max and or logaddexp`.
 bool aggregates(Operator op);
 
 bool is_associative(Operator op);
@@ -54,7 +55,7 @@ bool is_commutative(Operator op);
 bool is_idempotent(Operator op);
 /// e with op(x, e) = x, of an operator that aggregates.
 double identity_of(Operator op);
-/// Whether op(..., value, ...) = value whatever the other children are: `*` 0, `+` ±∞, `min` −∞, `max` ∞, `and` 0,
+/// Whether op(..., value, ...) = value whatever the other children are: `*` 0, `+` ±∞, `min` −∞, `max` and `logaddexp` ∞, `and` 0,
 /// `or` 1 (any truth). Zero times an infinity counts as zero: an entry that is not stored annihilates.
 bool annihilates(Operator op, double value);
 /// Whether `map` distributes over the aggregate `over` in each child, the others held fixed: f(a ⊕ b) = f(a) ⊕ f(b).
@@ -71,10 +72,21 @@ T smaller(T a, T b) {
   return (b < a || b != b) ? b : a;
 }
 
+/// log(eᵃ + eᵇ) from the larger number, so that nothing overflows.
+template <class R>
+R log_add_exp(R a, R b) {
+  const R most = larger(a, b);
+  return std::isinf(most) ? most : most + std::log1p(exponential(smaller(a, b) - most));
+}
+
 /// Where sums, differences and products of T are computed: those of signed integers overflow, those of unsigned ones
 /// wrap around.
 template <class T>
 using Wrapping = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, uint64_t, T>;
+
+/// In which values of a type that are no whole numbers are computed.
+template <class T>
+using Real = std::conditional_t<std::is_same_v<T, float>, float, double>;
 
 /// The value of an operator of two children, or of the first two of a longer map.
 template <class T>
@@ -103,14 +115,12 @@ T apply(Operator op, T a, T b) {
       return T(a > b);
     case Operator::kPower:
       return T(std::pow(a, b));
+    case Operator::kLogAddExp:
+      return T(log_add_exp(Real<T>(a), Real<T>(b)));
     default:
       return a;
   }
 }
-
-/// In which values of a type that are no whole numbers are computed.
-template <class T>
-using Real = std::conditional_t<std::is_same_v<T, float>, float, double>;
 
 /// The value of an operator of one child. A map of one child by `+`, `*`, `min` or `max` is the child, by `and` or `or`
 /// its truth.

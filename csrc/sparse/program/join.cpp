@@ -16,7 +16,8 @@ using enum Operator;
 const std::map<std::string, Operator>& binary_kernels() {
   static const std::map<std::string, Operator> table = {{"mul", kMultiply}, {"add", kAdd},    {"sub", kSubtract},
                                                         {"div", kDivide},   {"max", kMax},    {"min", kMin},
-                                                        {"pow", kPower},    {"equal", kEqual}};
+                                                        {"pow", kPower},    {"equal", kEqual},
+                                                        {"logaddexp", kLogAddExp}};
   return table;
 }
 
@@ -71,7 +72,7 @@ ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionP
   std::string maps;
   for (const auto& [name, op] : unary_kernels()) maps += (maps.empty() ? "" : ", ") + name;
   throw PlanError("einsum: sparse operands cannot be joined by " + what +
-                  "; there are mul, add, sub, div, max, min, pow, squared_difference, abs_difference, the maps " +
+                  "; there are mul, add, sub, div, max, min, pow, equal, logaddexp, squared_difference, abs_difference, the maps " +
                   maps +
                   ", comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
 }
@@ -155,10 +156,11 @@ ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& 
 
 Operator aggregate_named(const std::string& aggregation) {
   static const std::map<std::string, Operator> table = {{"sum", kAdd}, {"prod", kMultiply}, {"max", kMax},
-                                                        {"min", kMin}, {"any", kOr},        {"all", kAnd}};
+                                                        {"min", kMin}, {"any", kOr},        {"all", kAnd},
+                                                        {"logsumexp", kLogAddExp}};
   const auto found = table.find(aggregation);
   JOINSUM_USER_CHECK(found != table.end(), "einsum: sparse operands cannot be reduced by agg='", aggregation,
-                     "'; there are sum, prod, max, min, any and all; or make them dense with to_dense()");
+                     "'; there are sum, prod, max, min, logsumexp, any and all; or make them dense with to_dense()");
   return found->second;
 }
 

@@ -173,9 +173,9 @@ class _Recorded(torch.autograd.Function):
 
 def _recorded_positions(read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tensor]) -> list[int]:
     """The operands that require gradients. Raises PlanError where sparse einsums have no gradients."""
-    if read.operations.agg not in ("sum", "max", "min"):
+    if read.operations.agg not in ("sum", "max", "min", "logsumexp"):
         raise PlanError(
-            f"einsum: gradients of sparse einsums are those of sum, max and min; detach the operands, or make them "
+            f"einsum: gradients of sparse einsums are those of sum, max, min and logsumexp; detach the operands, or make them "
             f"dense: agg={read.operations.agg}"
         )
     positions = [position for position, operand in enumerate(operands) if operand.requires_grad]

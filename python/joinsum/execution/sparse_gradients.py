@@ -14,7 +14,7 @@ from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.sparse import SparseTensor
-from joinsum.sparse.derivatives import Leaf, constant_of, derivative, leaves_of, mapped
+from joinsum.sparse.derivatives import Leaf, constant_of, derivative, leaves_of, mapped, weight
 from joinsum.sparse.expressions import Data, expression_of, tensors_in
 from joinsum.sparse.plan_options import plan_options
 
@@ -70,6 +70,12 @@ class _Query:
     @property
     def result(self) -> Data:
         return _read(self.name, self.output)
+
+    @property
+    def weights(self) -> list[Data]:
+        """A factor for each combination beside the derivative of the expression: the part that it has of a sum of
+        exponentials."""
+        return [weight(self.body, self.result)] if self.op == "logaddexp" else []
 
     @property
     def extreme(self) -> list[Data]:
@@ -230,7 +236,13 @@ class _Writer:
         stored = self._masked(query)
         if leaf not in stored and not _is_dense(self._tensors[leaf[0]]):
             stored.append(leaf)
-        factors = [gradient, *self._stored(stored), *query.extreme, *self._tied([x for x in leaves if x != leaf])]
+        factors = [
+            gradient,
+            *self._stored(stored),
+            *query.weights,
+            *query.extreme,
+            *self._tied([x for x in leaves if x != leaf]),
+        ]
         if by_leaf != ["lit", 1.0]:
             factors.append(by_leaf)
         indices = dict.fromkeys([*query.output, *query.reduced, *(i for _, own in leaves for i in own)])

@@ -100,6 +100,11 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
         raise PlanError(f"einsum: dtypes of the operands differ; convert one with to(dtype): dtypes={show(dtypes)}")
     dtype = dtype or dtypes[0]
     _C.sparse_aggregation(operations.agg)  # raises for one that sparse operands do not have, even if nothing is reduced
+    if operations.agg == "logsumexp" and not dtype.is_floating_point:
+        raise PlanError(
+            f"einsum: logsumexp is not defined on this dtype; convert the operands with to(torch.float64): "
+            f"dtype={dtype}\n  {equation}"
+        )
     if dtype is torch.bool and operations.agg == "sum" and operations.join != "mul" and len(operands) > 1:
         raise PlanError(
             f'einsum: sums of truth values; give agg="any" or "all", or count them in to(torch.int64): '
@@ -142,7 +147,7 @@ def neutral_fill(read: ReadEinsum, operands: Sequence[SparseTensor | torch.Tenso
     """A fill for dense operands, which store every element: one that annihilates the join, so that no loop has to visit
     what sparse operands do not store; none of which has the opposite one."""
     if read.dtype.is_floating_point and read.operations.join == "add":
-        fill = {"min": math.inf, "max": -math.inf}.get(read.operations.agg, 0.0)
+        fill = {"min": math.inf, "max": -math.inf, "logsumexp": -math.inf}.get(read.operations.agg, 0.0)
         return 0.0 if any(isinstance(x, SparseTensor) and x.fill == -fill for x in operands) else fill
     return 0.0
 

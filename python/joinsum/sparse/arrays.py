@@ -74,7 +74,8 @@ def fold_name(who: str, fold: object) -> str | None:
     """The operator that folds repeated elements: its own name, or that of an aggregation such as `"sum"`."""
     if fold is None:
         return None
-    names = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
+    extremes_and_sums = {"sum": "+", "prod": "*", "min": "min", "max": "max", "logsumexp": "logaddexp"}
+    names = {**extremes_and_sums, "any": "or", "all": "and"}
     if not isinstance(fold, str) or fold not in {**names, **dict.fromkeys(names.values())}:
         raise PlanError(f"{who}: no such fold: fold={show(fold)}, names=[{', '.join(names)}]")
     return names.get(fold, fold)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import Data
 
-__all__ = ["constant_of", "derivative", "leaves_of", "mapped"]
+__all__ = ["constant_of", "derivative", "leaves_of", "mapped", "weight"]
 
 # A tensor, and the index of each of its axes.
 Leaf = tuple[str, tuple[str, ...]]
@@ -35,8 +35,18 @@ def mapped(op: str, *children: Data) -> Data:
     return children[0] if len(children) == 1 and op in ("+", "*") else ["map", op, list(children)]
 
 
+# A finite logarithm below which float32 has no other.
+_LEAST = -3e38
+
 # What a value of a child makes of the whole map.
-_ANNIHILATORS = {"*": {0.0}, "+": {math.inf, -math.inf}, "min": {-math.inf}, "max": {math.inf}, "and": {0.0}}
+_ANNIHILATORS = {
+    "*": {0.0},
+    "+": {math.inf, -math.inf},
+    "min": {-math.inf},
+    "max": {math.inf},
+    "logaddexp": {math.inf},
+    "and": {0.0},
+}
 
 
 def constant_of(expr: Data, leaf: Leaf, fill: float) -> float | None:
@@ -78,12 +88,19 @@ def derivative(expr: Data, leaf: Leaf) -> Data | None:
         outer = [["lit", 1.0]] * len(children)
     elif op in ("min", "max"):
         outer = _shares(op, list(children))
+    elif op == "logaddexp":
+        outer = [weight(child, expr) for child in children]
     elif op in _PARTIAL:
         outer = [partial(*children) for partial in _PARTIAL[op]]
     else:
         raise PlanError(f"sparse program: no derivative of this operator: operator={op}")
     terms = [_product([a, b]) for a, b in zip(inner, outer, strict=True) if a is not None]
     return mapped("+", *terms) if terms else None
+
+
+def weight(term: Data, total: Data) -> Data:
+    """The part e^term / e^total that a term has of a sum of exponentials; 0 where that sum is 0."""
+    return ["map", "exp", [_minus(term, ["map", "max", [total, ["lit", _LEAST]]])]]
 
 
 def _product(factors: list[Data]) -> Data:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import joinsum
 import pytest
 import torch
 import torch.distributed as dist
+from frame.contenders import check_equal
 from torch import nn
 from workloads import WORKLOADS, cnn, semirings
 
@@ -25,6 +28,21 @@ def test_joinsum_and_another_contender_do_each_size(workload: str):
         contenders = WORKLOADS[workload].contenders(size)
         assert "joinsum" in contenders
         assert len(contenders) > 1
+
+
+@pytest.mark.parametrize(
+    ("workload", "size"),
+    [("attention", "step 4096"), ("cnn", "3x16"), ("embeddings", "1e5 sgd"), ("language_model", "gpt-4x256")],
+)
+@pytest.mark.parametrize("sites", [1, 2])
+def test_joinsum_trains_as_torch_does(workload: str, size: str, sites: int, monkeypatch: pytest.MonkeyPatch):
+    work = WORKLOADS[workload]
+    monkeypatch.setattr(joinsum, "init", functools.partial(joinsum.init, sites=sites))  # what contenders call
+    reference, own = work.reference(size), work.contenders(size)["joinsum"]()
+    for _ in range(work.checked_steps):
+        reference.step()
+        own.step()
+    check_equal("joinsum", own.result(), reference.result(), work.tolerance)
 
 
 @pytest.mark.usefixtures("one_rank")

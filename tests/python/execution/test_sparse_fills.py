@@ -67,6 +67,39 @@ def test_fills_of_integers_wrap_around(dtype: torch.dtype, join: str, fill: int,
     joinsum.init()
 
 
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("fill", [-INFINITY, 0.0, 1.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_exponentials(dtype: torch.dtype, fill: float, sites: int) -> None:
+    joinsum.init(sites=sites)
+    x, y = (sparse(6, 6, fill=fill, dtype=dtype, seed=seed, levels="csr") for seed in (2, 3))
+    start = torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    check("ij->i", x, agg="logsumexp")
+    check("ij->", x, agg="logsumexp")
+    check("ij,jk->ik", x, y, join="add", agg="logsumexp")
+    check("i,ij,jk->k", start, x, y, join="add", agg="logsumexp")
+    check("ij,ij->ij", x, y, join="logaddexp")
+    check("ij,k->i", x, start, join="sub", agg="logsumexp")
+    joinsum.init()
+
+
+def test_large_logarithms_neither_overflow_nor_vanish() -> None:
+    values = torch.tensor([800.0, 801.0, -900.0, -901.0], dtype=torch.float64)
+    x = SparseTensor.from_coordinates([[0, 0, 1, 1], [0, 2, 1, 2]], values, (3, 3), fill=-INFINITY)
+    found = joinsum.einsum("ij->i", x, agg="logsumexp", out_format="dense")
+    torch.testing.assert_close(found, torch.logsumexp(x.to_dense(), 1))
+
+
+def test_sums_of_exponentials_of_whole_numbers_raise() -> None:
+    with pytest.raises(PlanError, match="logsumexp is not defined on this dtype; .*dtype=torch.int64"):
+        joinsum.einsum("ij->i", SparseTensor.from_edges([[0, 1]], 2, dtype=torch.int64), agg="logsumexp")
+
+
+def test_elements_of_equal_coordinates_are_folded_as_sums_of_exponentials() -> None:
+    x = SparseTensor.from_coordinates([[1, 1]], torch.tensor([0.0, 1.0]), (3,), fill=-INFINITY, fold="logsumexp")
+    assert x.values().tolist() == pytest.approx([math.log(1 + math.e)])
+
+
 def test_products_of_many_integers_wrap_around() -> None:
     x = sparse(2, 20, fill=3, dtype=torch.int32, seed=4)
     check("ij,jk->ik", x, torch.ones(20, 2, dtype=torch.int32), agg="prod")

@@ -219,6 +219,36 @@ def test_labels_of_the_result_alone_and_operands_that_do_not_count() -> None:
     assert x.grad.tolist() == [0.0, 0.0, 4.0]
 
 
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("out_format", ["dense", "coo"])
+def test_gradients_of_sums_of_exponentials(out_format: str, sites: int) -> None:
+    """Those of the forward algorithm: scores of a path through two sparse layers of transitions."""
+    joinsum.init(sites=sites)
+    generator = torch.Generator().manual_seed(sites)
+    masks = [torch.rand(7, 7, generator=generator) < 0.4 for _ in range(2)]
+    masks[0][3] = False
+    values = [torch.randn(int(m.sum()), generator=generator, dtype=torch.float64).requires_grad_() for m in masks]
+    start = torch.randn(7, generator=generator, dtype=torch.float64).requires_grad_()
+    given = [
+        SparseTensor.from_coordinates(list(m.nonzero().T), v.detach(), (7, 7), fill=-math.inf).with_values(v)
+        for m, v in zip(masks, values, strict=True)
+    ]
+    dense = [
+        torch.full((7, 7), -math.inf, dtype=torch.float64).masked_scatter(m, v)
+        for m, v in zip(masks, values, strict=True)
+    ]
+    arriving = torch.randn(7, generator=generator, dtype=torch.float64)
+    z = joinsum.einsum("i,ij,jk->k", start, *given, join="add", agg="logsumexp", out_format=out_format)
+    z = z if isinstance(z, torch.Tensor) else z.to_dense()
+    paths = (start[:, None, None] + dense[0][:, :, None] + dense[1]).flatten(0, 1)
+    torch.testing.assert_close(z, paths.logsumexp(0))
+    reached = z.isfinite()  # torch's gradient of what nothing reaches is no number
+    found = torch.autograd.grad((z[reached] * arriving[reached]).sum(), [start, *values])
+    expected = torch.autograd.grad((paths[:, reached].logsumexp(0) * arriving[reached]).sum(), [start, *values])
+    for mine, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, its)
+
+
 def test_a_scalar_that_stores_nothing_has_an_empty_gradient() -> None:
     values = torch.zeros(0, requires_grad=True)
     nothing = SparseTensor.from_coordinates([], torch.zeros(0), ()).with_values(values)

@@ -17,7 +17,7 @@ from training import takes_long
 
 from .reference.formats import in_drawn_levels
 from .reference.notation import parse
-from .reference.programs import KINDS, random_program
+from .reference.programs import VALUED_KINDS, random_program
 from .reference.values import evaluate
 
 MODES = ("single", "absorb")
@@ -60,7 +60,7 @@ def assert_results(results: Mapping[str, Any], value: dict[str, Any], label: Any
         np.testing.assert_allclose(dense(results[name]), array, rtol=1e-9, atol=1e-9, err_msg=f"{name}: {label}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VALUED_KINDS)
 def test_values_of_random_programs_are_those_of_dense_evaluation(kind: str) -> None:
     for number in range(60):
         seed = random.Random(number)
@@ -75,7 +75,7 @@ def test_values_of_random_programs_are_those_of_dense_evaluation(kind: str) -> N
 
 
 @takes_long
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VALUED_KINDS)
 def test_values_of_random_programs_that_are_compiled_are_those_of_dense_evaluation(kind: str, tmp_path: Path) -> None:
     """Kernels of programs so small would be interpreted; the compiler runs once for each that is new."""
     for number in range(100, 130):
@@ -88,7 +88,7 @@ def test_values_of_random_programs_that_are_compiled_are_those_of_dense_evaluati
         assert_results(results, value, (kind, number, threads, options))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", VALUED_KINDS)
 @pytest.mark.parametrize("mode", MODES)
 def test_logical_plans_mean_what_the_program_means(kind: str, mode: str) -> None:
     """The logical plan, taken as a program of its own, evaluates to the same arrays: execution is not trusted."""

@@ -33,6 +33,7 @@ decltype(auto) with_operator(Operator op, Visit&& visit) {
     JOINSUM_OPERATOR(kEqual)
     JOINSUM_OPERATOR(kGreater)
     JOINSUM_OPERATOR(kPower)
+    JOINSUM_OPERATOR(kLogAddExp)
     JOINSUM_OPERATOR(kExp)
     JOINSUM_OPERATOR(kNegate)
     JOINSUM_OPERATOR(kSquare)
@@ -89,6 +90,8 @@ decltype(auto) with_reduction(const std::optional<Operator>& op, Visit&& visit) 
       return visit(Reduce<kAnd>{});
     case kOr:
       return visit(Reduce<kOr>{});
+    case kLogAddExp:
+      return visit(Reduce<kLogAddExp>{});
     default:
       return visit(Reduce<kAdd>{});
   }

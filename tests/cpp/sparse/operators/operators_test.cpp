@@ -49,7 +49,7 @@ TEST(Operators, DistributeAsTheTableSays) {
           if (positive && a < 0) continue;
           for (const double b : {0.0, 1.0, -2.0, 5.0}) {
             for (const double c : {0.0, 1.0, -2.0, 4.0}) {
-              EXPECT_EQ(apply(map, a, apply(over, b, c)), apply(over, apply(map, a, b), apply(map, a, c)))
+              EXPECT_DOUBLE_EQ(apply(map, a, apply(over, b, c)), apply(over, apply(map, a, b), apply(map, a, c)))
                   << name_of(map) << " over " << name_of(over);
             }
           }

@@ -23,6 +23,7 @@ FOLDS: dict[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "and": lambda left, right: truth(left) * truth(right),
     "or": lambda left, right: np.maximum(truth(left), truth(right)),
+    "logaddexp": np.logaddexp,
 }
 PAIRS: dict[str, Callable[[Array, Array], Array]] = {
     "-": np.subtract,
@@ -49,6 +50,9 @@ DISTRIBUTES = {
     ("max", "min"),
     ("and", "or"),
     ("or", "and"),
+    ("+", "logaddexp"),
+    ("logaddexp", "max"),
+    ("logaddexp", "min"),
 }
 
 
@@ -76,6 +80,7 @@ def apply_aggregate(operator: str, array: Array, axes: tuple[int, ...]) -> Array
             "max": np.max,
             "and": lambda array, axis: np.min(truth(array), axis=axis),
             "or": lambda array, axis: np.max(truth(array), axis=axis),
+            "logaddexp": np.logaddexp.reduce,
         }
         return np.asarray(folds[operator](array, axis=axes))
 
@@ -87,6 +92,8 @@ def repeat(operator: str, value: Array, count: int) -> Array:
             return np.multiply(value, count)
         if operator == "*":
             return np.power(value, count)
+        if operator == "logaddexp":
+            return np.add(value, np.log(count))
         return truth(value) if operator in ("and", "or") else np.asarray(value)
 
 
@@ -99,4 +106,5 @@ def annihilates(operator: str, fill: float) -> bool:
         "max": fill == math.inf,
         "and": fill == 0,
         "or": fill == 1,
+        "logaddexp": fill == math.inf,
     }.get(operator, False)

@@ -14,6 +14,8 @@ from .values import Evaluation
 Data = dict[str, Any]
 Indices = list[str]
 KINDS = ("sum_of_products", "general", "tropical", "boolean", "several")
+# The same, and one whose values are rounded.
+VALUED_KINDS = (*KINDS, "log_plus")
 NAMES = ["i", "j", "k", "l", "m", "n"]
 
 
@@ -39,6 +41,7 @@ DIALECTS = {
     ),
     "min_plus": Dialect(("min", "min", "max"), ("+", "+", "min", "max"), (), ("inf", "inf", 0), (0, 1, 2, 5)),
     "max_plus": Dialect(("max", "max", "min"), ("+", "+", "min", "max"), (), ("-inf", "-inf", 0), (-3, 0, 1, 2)),
+    "log_plus": Dialect(("logaddexp", "logaddexp", "max"), ("+", "+", "max", "logaddexp"), (), ("-inf", 0), (-3, 0, 2)),
     "boolean": Dialect(("and", "or", "or"), ("and", "or"), (), (0, 0, 1), (0, 1)),
 }
 
@@ -124,7 +127,7 @@ class Writer:
 
 def whole_valued(expr: list[Any]) -> bool:
     text = json.dumps(expr)
-    return not any(f'"{operator}"' in text for operator in ("exp", "sqrt", "sigmoid", "pow"))
+    return not any(f'"{operator}"' in text for operator in ("exp", "sqrt", "sigmoid", "pow", "logaddexp"))
 
 
 @functools.cache
@@ -173,6 +176,8 @@ def usable(program: Data, kind: str) -> bool:
     values = list(evaluation.run().values())
     fills = [query.fill for query in evaluation.program.queries.values()]
     defined = not evaluation.undefined and all(fill == fill for fill in fills)
-    finite = kind == "tropical" or not (evaluation.infinite or any(abs(fill) == float("inf") for fill in fills))
+    finite = kind in ("tropical", "log_plus") or not (
+        evaluation.infinite or any(abs(fill) == float("inf") for fill in fills)
+    )
     varied = any(array.ndim == 0 or array.min() < array.max() for array in values)
     return defined and finite and varied and evaluation.largest < 1e5
