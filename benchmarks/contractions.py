@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import click
 import joinsum
@@ -104,7 +105,7 @@ def compare(
     a, b = (torch.randn(size, size, generator=generator, dtype=dtype) for _ in range(2))
 
     def by_joinsum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
+        return cast(torch.Tensor, joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg))
 
     by_torch = gradient_by_pieces if backward else broadcast_then_reduce
     contestants: dict[str, Callable[[], torch.Tensor]] = {

@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class Experiment:
 
     name: str
     graph: dict[str, Any]
-    strategies: dict[str, Strategy]
+    strategies: Mapping[str, Strategy]
 
 
 def chain(s: int, skewed: bool) -> Experiment:
@@ -65,7 +65,7 @@ def classifier(batch: int, features: int, hidden: int, labels: int) -> Experimen
     return Experiment(f"2 classifier, batch {batch}, {features} features", graph, {"data parallel": ("b",)})
 
 
-def language_model(number: int, batch: int, sequence: int, strategies: dict[str, Strategy]) -> Experiment:
+def language_model(number: int, batch: int, sequence: int, strategies: Mapping[str, Strategy]) -> Experiment:
     """Experiments 3 and 4: the first token of one layer of LLaMA, its widths divided by 16."""
     extents = {"b": batch, "s": sequence, "t": sequence, "a": 256, "h": 8, "d": 32, "f": 688}
     of = _example("llama_layer")
@@ -135,8 +135,9 @@ def planned(graph: dict[str, Any], strategy: Strategy | None) -> joinsum.Optimiz
 def _divided(labels: str, type_: joinsum.RelationType, preferred: str) -> int | str:
     """The key dimension of the first preferred label that the result has and divides; else replicated."""
     for label in preferred:
-        if label in labels and type_.axes[labels.index(label)].key_dim is not None:
-            return int(type_.axes[labels.index(label)].key_dim)
+        key_dim = type_.axes[labels.index(label)].key_dim if label in labels else None
+        if key_dim is not None:
+            return int(key_dim)
     return "*"
 
 

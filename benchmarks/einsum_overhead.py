@@ -29,12 +29,12 @@ ADDED_LIMIT = 20e-6  # seconds that a cached call may add to that
 DISK_LIMIT = 50e-3  # seconds of a plan from the cache folder
 MEMORY_LIMIT = 20e-6  # seconds of a plan that is cached in memory
 
-EQUATIONS = {
-    "product 8": ("ij,jk->ik", (8, 8), (8, 8)),
-    "product 512": ("ij,jk->ik", (512, 512), (512, 512)),
-    "batched 16x128": ("bij,bjk->bik", (16, 128, 128), (16, 128, 128)),
-    "chain 256": ("ij,jk,kl->il", (256, 256), (256, 256), (256, 256)),
-    "sum 1024": ("ij->j", (1024, 1024)),
+EQUATIONS: dict[str, tuple[str, list[tuple[int, ...]]]] = {
+    "product 8": ("ij,jk->ik", [(8, 8)] * 2),
+    "product 512": ("ij,jk->ik", [(512, 512)] * 2),
+    "batched 16x128": ("bij,bjk->bik", [(16, 128, 128)] * 2),
+    "chain 256": ("ij,jk,kl->il", [(256, 256)] * 3),
+    "sum 1024": ("ij->j", [(1024, 1024)]),
 }
 
 Call = Callable[[], object]
@@ -77,7 +77,7 @@ def in_turns(calls: dict[str, Call], seconds: float) -> dict[str, list[float]]:
 
 def compared(name: str, seconds: float) -> Ratio:
     """torch's and joinsum's calls in turns."""
-    equation, *shapes = EQUATIONS[name]
+    equation, shapes = EQUATIONS[name]
     operands = [torch.rand(shape) for shape in shapes]
     calls: dict[str, Call] = {
         "torch": lambda: torch.einsum(equation, *operands),
@@ -93,6 +93,7 @@ def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
     current = joinsum.init(sites=sites)
     x, y = torch.rand(8, 8), torch.rand(8, 8)
     run = joinsum.einsum_plan("ij,jk->ik", x, y)
+    assert isinstance(run, joinsum.PlannedEinsum)
     plan = run.plan.core
     types = dict(plan.inputs)
 
@@ -162,9 +163,9 @@ def main(quick: bool = False, file: Path | None = None) -> None:
     ratios = [compared(name, seconds) for name in EQUATIONS]
     click.echo(f"one site, {torch.get_num_threads()} threads\nequation          torch     joinsum   ratio    added")
     for each in ratios:
-        figures = f"{each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f}"
+        beside = f"{each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f}"
         over = "" if each.good else "over the limit"
-        click.echo(f"{each.equation:14} {figures} {each.added_seconds * 1e6:6.1f} us {over}")
+        click.echo(f"{each.equation:14} {beside} {each.added_seconds * 1e6:6.1f} us {over}")
     parts = {sites: parts_of_a_call(sites, seconds) for sites in (2, 4, 8)}
     click.echo("a cached call of 8 x 8 operands on loopback, us\nsites  " + "  ".join(next(iter(parts.values()))))
     for sites, figures in parts.items():
@@ -173,9 +174,9 @@ def main(quick: bool = False, file: Path | None = None) -> None:
     plans = {name: planning(name, 3 if quick else 11) for name in PLANNED}
     click.echo("a plan for 8 sites, ms")
     for name, figures in plans.items():
-        over = figures["disk"] > DISK_LIMIT or figures["memory"] > MEMORY_LIMIT
-        cells = ", ".join(f"{kind} {seconds * 1e3:.3f}" for kind, seconds in figures.items())
-        click.echo(f"{name:14} {cells} {'over the limit' if over else ''}")
+        too_long = figures["disk"] > DISK_LIMIT or figures["memory"] > MEMORY_LIMIT
+        listed = ", ".join(f"{kind} {seconds * 1e3:.3f}" for kind, seconds in figures.items())
+        click.echo(f"{name:14} {listed} {'over the limit' if too_long else ''}")
     if file is not None:
         figures_of_run = {"one_site": [each._asdict() for each in ratios], "loopback": parts, "plans": plans}
         file.write_text(json.dumps(figures_of_run, indent=1) + "\n")

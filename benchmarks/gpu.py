@@ -9,8 +9,9 @@ Contenders take turns in each round; figures are medians of GPU time between eve
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import cast
 
 import click
 import joinsum
@@ -93,9 +94,11 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        for block in self.blocks:
-            qkv = block["qkv"](block["first"](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            attended = nn.functional.scaled_dot_product_attention(*qkv, is_causal=True)
+        for block in cast(Iterable[nn.ModuleDict], self.blocks):
+            query, key, value = (
+                block["qkv"](block["first"](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            )
+            attended = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
             x = x + block["out"](attended.transpose(1, 2).flatten(2))
             x = x + block["down"](nn.functional.gelu(block["up"](block["second"](x))))
         return self.head(self.norm(x))

@@ -110,6 +110,7 @@ def of_planning(nodes: int) -> float:
     lines = ["tra", "input X: f32[256,256]<4,4>", "input W: f32[256,256]<4,4>"]
     lines += [f"t{i} = agg[0, 2; add](join[1; 0; matmul]({f't{i - 1}' if i else 'X'}, W))" for i in range(nodes // 2)]
     plan = joinsum.parse("\n".join([*lines, f"output Z = t{nodes // 2 - 1}", ""]))
+    assert isinstance(plan, joinsum.TraPlan)
     start = time.perf_counter()
     joinsum.optimize(plan)
     return time.perf_counter() - start

@@ -94,9 +94,12 @@ def figure(shared: _C.Transport, sockets: _C.Transport, pattern: str, size: int,
         turns,
     )
     parts = 2 if pattern == "ping-pong" else 1
-    medians = [spread(seconds[name]).median / parts for name in ("shared", "torch", "joinsum")]
+    shared_seconds, torch_seconds, gloo_seconds = (
+        spread(seconds[name]).median / parts for name in ("shared", "torch", "joinsum")
+    )
     faster = ratio(seconds["shared"], seconds["torch"])
-    return Figure(dist.get_world_size(), pattern, size, *medians, faster.median, faster.low, faster.high)
+    own = shared_seconds, torch_seconds, gloo_seconds, faster.median, faster.low, faster.high
+    return Figure(dist.get_world_size(), pattern, size, *own)
 
 
 def measure(turns: int, sizes: list[int], out: Path) -> None:
@@ -106,7 +109,7 @@ def measure(turns: int, sizes: list[int], out: Path) -> None:
     group = dist.group.WORLD
     assert group is not None
     shared, sockets = (
-        _C.make_process_group(group.group_name, 60.0, _C.Collectives.table, each) for each in (True, False)
+        _C.make_process_group(group.group_name, 60.0, _C.Collectives.table, each, False) for each in (True, False)
     )
     if shared.shared_memory != _C.SharedMemory.all:
         raise click.ClickException("messages: the ranks cannot share memory here")

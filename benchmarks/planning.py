@@ -13,7 +13,7 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import joinsum
@@ -106,7 +106,7 @@ def plot(figures: Sequence[Figure], costs: Sequence[str], file: Path) -> None:
     """Draws planning time over sites, and over nodes."""
     from matplotlib import pyplot
 
-    def line(axes: pyplot.Axes, program: str, over: str, cost: str, style: str) -> None:
+    def line(axes: Any, program: str, over: str, cost: str, style: str) -> None:
         chosen = [figure for figure in figures if figure.program == program]
         x = [getattr(figure, over) for figure in chosen]
         y = [1e3 * figure.seconds[cost] for figure in chosen]

@@ -241,7 +241,8 @@ def compare(layers: Sequence[int], numbers: Sequence[int], objective: str = "pap
         graph = llama(count)
         for number in numbers:
             start = time.perf_counter()
-            plan = joinsum.plan_graph(graph, objective, **{what: number})
+            calls, sites = (number, None) if what == "calls" else (None, number)
+            plan = joinsum.plan_graph(graph, objective, calls=calls, sites=sites)
             seconds = time.perf_counter() - start
             print(f"{count} layers, {len(plan.vertices)} einsums, {number} {what}: {seconds:.2f} s, {gap_text(plan)}")
 

@@ -82,10 +82,10 @@ class Llama(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(layers))
         self.norm = RmsNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.tokens, bias=False)
-        self.half = shape.width // shape.heads // 2
+        self.half_head = shape.width // shape.heads // 2
 
     def forward(self, ids: Tensor) -> Tensor:
-        frequency = 5e5 ** (-torch.arange(self.half) / self.half)
+        frequency = 5e5 ** (-torch.arange(self.half_head) / self.half_head)
         angle = torch.arange(ids.shape[1])[:, None] * torch.cat([frequency, frequency])
         cos, sin = angle.cos(), angle.sin()
         x = self.tokens(ids)

@@ -57,12 +57,12 @@ from joinsum import PlanError, SparseTensor
 from joinsum.sparse import Program
 
 try:
-    import pandas  # type: ignore[import-untyped]
+    import pandas
 except ImportError:
     pandas = None
 try:
-    import finch  # type: ignore[import-not-found]
-    from finch.autoschedule import COMPILE_NUMBA_GALLEY  # type: ignore[import-not-found]
+    import finch
+    from finch.autoschedule import COMPILE_NUMBA_GALLEY
 except ImportError:
     finch = None
 

@@ -45,6 +45,7 @@ from typing import Any
 
 import click
 import duckdb
+import numpy as np
 import torch
 from joinsum import SparseTensor
 from joinsum.sparse import Program
@@ -104,11 +105,8 @@ class DataGraph:
         self.database = duckdb.connect(config={"threads": torch.get_num_threads()})
         self.database.execute("CREATE TABLE E (c0 BIGINT, c1 BIGINT, v DOUBLE)")
         self.database.executemany("INSERT INTO E VALUES (?, ?, 1)", pairs[:1])
-        edges = torch.tensor(pairs[1:]).numpy()
-        first, second = edges[:, 0], edges[:, 1]
-        self.database.execute(
-            "INSERT INTO E SELECT a, b, 1 FROM (SELECT unnest($1) AS a, unnest($2) AS b)", [first, second]
-        )
+        columns = [np.array([pair[side] for pair in pairs[1:]]) for side in (0, 1)]
+        self.database.execute("INSERT INTO E SELECT a, b, 1 FROM (SELECT unnest($1) AS a, unnest($2) AS b)", columns)
         for label, vertices in by_label.items():
             self.database.execute(
                 f"CREATE TABLE L{label} AS SELECT unnest($1)::BIGINT AS c0, 1.0::DOUBLE AS v", [vertices]
@@ -187,7 +185,8 @@ def logical_sql(logical: list[dict[str, Any]]) -> list[str]:
     statements = []
     for query in logical:
         factors = query["expr"][2] if query["expr"][0] == "map" else [query["expr"]]
-        tables, values, conditions, first = [], [], [], {}
+        tables, values, conditions = [], [], []
+        first: dict[str, str] = {}
         for number, factor in enumerate(factors):
             if factor[0] == "lit":
                 values.append(repr(float(factor[1])))
@@ -224,9 +223,16 @@ def interrupted(connection: duckdb.DuckDBPyConnection, call: Any) -> float | Non
         timer.cancel()
 
 
+def value_of(database: duckdb.DuckDBPyConnection, statement: str) -> float:
+    """The only value of a statement's result."""
+    row = database.execute(statement).fetchone()
+    assert row is not None
+    return float(row[0])
+
+
 def by_duckdb(query: Query) -> float | None:
     database = query.graph.database
-    return interrupted(database, lambda: database.execute(query.sql()).fetchone()[0])
+    return interrupted(database, lambda: value_of(database, query.sql()))
 
 
 def by_logical_plan(query: Query, logical: list[dict[str, Any]]) -> float | None:
@@ -236,7 +242,7 @@ def by_logical_plan(query: Query, logical: list[dict[str, Any]]) -> float | None
         try:
             for statement in logical_sql(logical):
                 database.execute(statement)
-            return database.execute(f"SELECT v FROM {logical[-1]['name']}").fetchone()[0]
+            return value_of(database, f"SELECT v FROM {logical[-1]['name']}")
         finally:
             for each in logical:
                 database.execute(f"DROP TABLE IF EXISTS {each['name']}")

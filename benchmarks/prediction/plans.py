@@ -12,12 +12,13 @@ __all__ = ["plans"]
 def plans(ranks: int, quick: bool) -> dict[str, str]:
     """Text of each plan by name, for 2 or 4 sites."""
     scale = 4 if quick else 1
-    found = {}
+    found: dict[str, str] = {}
     for size in (512, 1024, 2048):
         found |= {f"product {size}: {name}": text for name, text in products(ranks, size // scale).items()}
     step = Training("sgd", loss=False)
-    for sizes in (Sizes(256, 2048, 512, 1024), Sizes(2048, 1024, 256, 512)):
-        scaled = Sizes(*(size // scale for size in sizes))
+    for sizes in ((256, 2048, 512, 1024), (2048, 1024, 256, 512)):
+        points, features, hidden, labels = (size // scale for size in sizes)
+        scaled = Sizes(points, features, hidden, labels)
         for name in PLANS:
             text = untied(step_plan(scaled, ranks, name, step))
             found[f"network {'x'.join(map(str, sizes))}: {name} parallel"] = text

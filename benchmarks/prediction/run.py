@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from others import Others, wait_for_quiet
-from picture import draw, errors, summary
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from network import Link, Missing, check, network, run_all
+from prediction.others import Others, wait_for_quiet
+from prediction.picture import draw, errors, summary
 
 FOLDER = Path(__file__).resolve().parent
 TRIES = 2

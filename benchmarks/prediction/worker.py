@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import joinsum
 import torch
 from joinsum import _C
 from joinsum.cluster.context import Context
-from plans import plans
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from prediction.plans import plans
 
 ROUNDS = 3
 MOST_RUNS = 9

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -148,7 +148,7 @@ class IstBf16(Ist):
     options: Mapping[str, Any] = {"scaled": True, "wire": torch.bfloat16}
 
 
-METHODS: Mapping[str, Callable[[Task, float, int], Method]] = {
+METHODS: Mapping[str, type[Method]] = {
     "ddp": Ddp,
     "local_sgd": LocalSgd,
     "diloco": DiLoCo,

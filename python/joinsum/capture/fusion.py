@@ -311,7 +311,7 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
 
 def _bytes(node: fx.Node) -> int:
     value = node.meta["val"]
-    return math.prod(value.shape) * int(value.itemsize)  # strides may be symbolic, of which nbytes is none
+    return int(math.prod(value.shape) * value.itemsize)  # strides may be symbolic, of which nbytes is none
 
 
 @functools.cache
