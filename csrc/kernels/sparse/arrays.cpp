@@ -22,9 +22,11 @@ namespace {
 constexpr int64_t kRowsPerEntry = 4;
 
 Operator operator_of(const std::string& reduction) {
-  static const std::map<std::string, Operator> table = {
-      {"add", Operator::kAdd}, {"mul", Operator::kMultiply}, {"min", Operator::kMin}, {"max", Operator::kMax},
-      {"logaddexp", Operator::kLogAddExp}};
+  static const std::map<std::string, Operator> table = {{"add", Operator::kAdd},
+                                                        {"mul", Operator::kMultiply},
+                                                        {"min", Operator::kMin},
+                                                        {"max", Operator::kMax},
+                                                        {"logaddexp", Operator::kLogAddExp}};
   const auto found = table.find(reduction);
   JOINSUM_KERNEL_CHECK(found != table.end(), "sparse arrays are not reduced by this kernel; there are add, mul, min, ",
                        "max and logaddexp: kernel=", reduction);

@@ -13,8 +13,7 @@ bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::
 /// Whether the order in which elements are reduced shows in the result.
 bool depends_on_order(const Kernel& kernel, DType dtype) {
   const auto op = kernel.aggregate;
-  return is_float(dtype) &&
-         (op == Operator::kAdd || op == Operator::kMultiply || op == Operator::kLogAddExp);
+  return is_float(dtype) && (op == Operator::kAdd || op == Operator::kMultiply || op == Operator::kLogAddExp);
 }
 
 }  // namespace

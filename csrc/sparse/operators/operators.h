@@ -55,8 +55,8 @@ bool is_commutative(Operator op);
 bool is_idempotent(Operator op);
 /// e with op(x, e) = x, of an operator that aggregates.
 double identity_of(Operator op);
-/// Whether op(..., value, ...) = value whatever the other children are: `*` 0, `+` ±∞, `min` −∞, `max` and `logaddexp` ∞, `and` 0,
-/// `or` 1 (any truth). Zero times an infinity counts as zero: an entry that is not stored annihilates.
+/// Whether op(..., value, ...) = value whatever the other children are: `*` 0, `+` ±∞, `min` −∞, `max` and `logaddexp`
+/// ∞, `and` 0, `or` 1 (any truth). Zero times an infinity counts as zero: an entry that is not stored annihilates.
 bool annihilates(Operator op, double value);
 /// Whether `map` distributes over the aggregate `over` in each child, the others held fixed: f(a ⊕ b) = f(a) ⊕ f(b).
 /// `*` over min and max only for factors that are not negative, which `factors_not_negative` says.

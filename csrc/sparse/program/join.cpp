@@ -14,10 +14,9 @@ using Scalar = joinsum::kernels::expression::Expression;
 using enum Operator;
 
 const std::map<std::string, Operator>& binary_kernels() {
-  static const std::map<std::string, Operator> table = {{"mul", kMultiply}, {"add", kAdd},    {"sub", kSubtract},
-                                                        {"div", kDivide},   {"max", kMax},    {"min", kMin},
-                                                        {"pow", kPower},    {"equal", kEqual},
-                                                        {"logaddexp", kLogAddExp}};
+  static const std::map<std::string, Operator> table = {
+      {"mul", kMultiply}, {"add", kAdd},   {"sub", kSubtract}, {"div", kDivide},         {"max", kMax},
+      {"min", kMin},      {"pow", kPower}, {"equal", kEqual},  {"logaddexp", kLogAddExp}};
   return table;
 }
 
@@ -71,10 +70,10 @@ ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionP
 [[noreturn]] void refuse(const std::string& what) {
   std::string maps;
   for (const auto& [name, op] : unary_kernels()) maps += (maps.empty() ? "" : ", ") + name;
-  throw PlanError("einsum: sparse operands cannot be joined by " + what +
-                  "; there are mul, add, sub, div, max, min, pow, equal, logaddexp, squared_difference, abs_difference, the maps " +
-                  maps +
-                  ", comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
+  throw PlanError(
+      "einsum: sparse operands cannot be joined by " + what +
+      "; there are mul, add, sub, div, max, min, pow, equal, logaddexp, squared_difference, abs_difference, the maps " +
+      maps + ", comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
 }
 
 /// Whether a text is one word, and not the name of an operand.
@@ -155,9 +154,9 @@ ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& 
 }
 
 Operator aggregate_named(const std::string& aggregation) {
-  static const std::map<std::string, Operator> table = {{"sum", kAdd}, {"prod", kMultiply}, {"max", kMax},
-                                                        {"min", kMin}, {"any", kOr},        {"all", kAnd},
-                                                        {"logsumexp", kLogAddExp}};
+  static const std::map<std::string, Operator> table = {
+      {"sum", kAdd}, {"prod", kMultiply},      {"max", kMax}, {"min", kMin}, {"any", kOr},
+      {"all", kAnd}, {"logsumexp", kLogAddExp}};
   const auto found = table.find(aggregation);
   JOINSUM_USER_CHECK(found != table.end(), "einsum: sparse operands cannot be reduced by agg='", aggregation,
                      "'; there are sum, prod, max, min, logsumexp, any and all; or make them dense with to_dense()");

@@ -91,7 +91,7 @@ def test_large_logarithms_neither_overflow_nor_vanish() -> None:
 
 
 def test_sums_of_exponentials_of_whole_numbers_raise() -> None:
-    with pytest.raises(PlanError, match="logsumexp is not defined on this dtype; .*dtype=torch.int64"):
+    with pytest.raises(PlanError, match=r"logsumexp is not defined on this dtype; .*dtype=torch\.int64"):
         joinsum.einsum("ij->i", SparseTensor.from_edges([[0, 1]], 2, dtype=torch.int64), agg="logsumexp")
 
 
