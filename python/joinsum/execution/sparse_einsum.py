@@ -175,8 +175,8 @@ def _recorded_positions(read: ReadEinsum, operands: Sequence[SparseTensor | torc
     """The operands that require gradients. Raises PlanError where sparse einsums have no gradients."""
     if read.operations.agg not in ("sum", "max", "min", "logsumexp"):
         raise PlanError(
-            f"einsum: gradients of sparse einsums are those of sum, max, min and logsumexp; detach the operands, or make "
-            f"them dense: agg={read.operations.agg}"
+            f"einsum: gradients of sparse einsums are those of sum, max, min and logsumexp; detach the operands, or "
+            f"make them dense: agg={read.operations.agg}"
         )
     positions = [position for position, operand in enumerate(operands) if operand.requires_grad]
     if any(len(set(read.labels[position])) < len(read.labels[position]) for position in positions):
