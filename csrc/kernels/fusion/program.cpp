@@ -268,14 +268,18 @@ void Program::run_into(at::TensorList operands, at::TensorList results) const {
     at::Tensor& result = into[number];
     c10::SmallVector<int64_t, 2> same;
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (result.numel() > 0 && operands[i].const_data_ptr() == result.const_data_ptr()) {
-        same.push_back(static_cast<int64_t>(i));
-      }
+      if (operands[i].is_alias_of(result)) same.push_back(static_cast<int64_t>(i));
     }
-    // What is read as two operands is overwritten in the end.
-    if (same.size() > 1) result = at::empty_like(result);
-    // Truth values are written when their tile has been read.
-    overwritten.push_back(same.size() == 1 && outputs_[number].kind == Kind::kEach ? same.front() : -1);
+    const auto is_operand = [&](int64_t i) {
+      const at::Tensor& operand = operands[static_cast<size_t>(i)];
+      return operand.const_data_ptr() == result.const_data_ptr() && operand.sizes() == result.sizes() &&
+             operand.strides() == result.strides();
+    };
+    // What is read as two operands, or in another order, is overwritten in the end. Truth values are written when their
+    // tile has been read.
+    const bool tile_by_tile = same.size() == 1 && is_operand(same.front());
+    if (!same.empty() && !tile_by_tile) result = at::empty_like(result);
+    overwritten.push_back(tile_by_tile && outputs_[number].kind == Kind::kEach ? same.front() : -1);
   }
   run(operands, at::MemoryFormat::Contiguous, overwritten, into);
   for (size_t i = 0; i < into.size(); ++i) {

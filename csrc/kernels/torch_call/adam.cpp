@@ -58,7 +58,7 @@ void update_in_place(at::TensorList params, at::TensorList grads, at::TensorList
                      at::TensorList most, const Numbers& n) {
   std::vector<at::Tensor> own;
   for (size_t i = 0; i < params.size(); ++i) {
-    const bool alike = grads[i].strides() == params[i].strides();
+    const bool alike = grads[i].sizes() == params[i].sizes() && grads[i].strides() == params[i].strides();
     own.push_back(alike ? grads[i] : at::empty_like(params[i]).copy_(grads[i]));
   }
   const at::Tensor step = params[0].is_cpu() ? n.step : n.step.to(params[0].device(), at::kFloat);

@@ -87,7 +87,8 @@ class Push {
     if (terms_.space().sizes[index_] == 0) return end_at(term);
     if (term->is(Kind::kAggregate) && term->op == op_) return terms_.with_children(*term, {apply(term->child())});
     if (term->is_map(op_) && is_associative(op_)) return across(*term);
-    if (term->is(Kind::kMap) && distributes(term->op, op_, others_never_negative(*term))) return into(*term);
+    const auto dtype = terms_.space().dtype;
+    if (term->is(Kind::kMap) && distributes_in(dtype, term->op, op_, others_never_negative(*term))) return into(*term);
     return end_at(term);
   }
 

@@ -269,7 +269,7 @@ TermPtr lifted(const Terms& terms, const TermPtr& term, bool finite) {
     if (!inner->is(Kind::kAggregate)) continue;
     const bool positive =
         std::ranges::all_of(children, [&](const TermPtr& other) { return other == inner || never_negative(other); });
-    if (!distributes(term->op, inner->op, positive)) continue;
+    if (!distributes_in(terms.space().dtype, term->op, inner->op, positive)) continue;
     // Over an empty range an aggregate is its identity, for which a factor need not be positive.
     const auto is_empty = [&](int64_t index) { return terms.space().sizes[index] == 0; };
     if (std::ranges::any_of(inner->indices, is_empty)) continue;
@@ -284,6 +284,12 @@ std::vector<int64_t> by_name(const Terms& terms, IndexSet indices) {
   const std::vector<std::string>& names = terms.space().names;
   std::ranges::sort(members, [&](int64_t a, int64_t b) { return names[a] < names[b]; });
   return members;
+}
+
+bool distributes_in(DType dtype, Operator map, Operator over, bool factors_not_negative) {
+  const bool wraps = dtype == DType::kUInt8 && (map == Operator::kAdd || map == Operator::kMultiply);
+  if (wraps && (over == Operator::kMin || over == Operator::kMax)) return false;
+  return distributes(map, over, factors_not_negative);
 }
 
 bool never_negative(const TermPtr& term) {

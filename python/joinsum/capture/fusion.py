@@ -448,7 +448,10 @@ def _constant(node: fx.Node) -> float | None:
         return None
     if node.target in _CONSTANTS:
         number = node.args[_CONSTANTS[node.target]]
-        return float(number) if isinstance(number, (int, float)) else None
+        if not isinstance(number, (int, float)):
+            return None
+        # As the dtype has it, which may not be that of the program.
+        return float(torch.tensor(number, dtype=value.dtype, device="cpu"))
     if node.target in _SHAPES:
         below: Any = node.args[0]
         return _constant(below)

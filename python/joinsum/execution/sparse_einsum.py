@@ -214,6 +214,9 @@ def sparse_einsum(
     out_format: OutFormat,
 ) -> SparseTensor | torch.Tensor:
     """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
+    if _sums_exponentials_of_singles(operations, operands):
+        result = sparse_einsum(current, equation, _as_doubles(operands), operations, out_format)
+        return result.to(torch.float32)
     read, operands = _prepared(current, equation, operands, operations)
     recorded = _is_recorded(operands)
     if recorded:
@@ -255,7 +258,8 @@ def plan_sparse_einsum(
 ) -> PlannedSparseEinsum:
     """How the same einsum is computed; `joinsum.einsum_plan` says what the arguments are, and `call_again` computes it
     for other operands."""
-    read, given = _prepared(current, equation, operands, operations)
+    wide = _sums_exponentials_of_singles(operations, operands)
+    read, given = _prepared(current, equation, _as_doubles(operands) if wide else operands, operations)
     recorded = _is_recorded(given)
     with current.preparing("einsum"):
         call = SparseCall.of(current, read, given, out_format, recorded, cache)
@@ -271,6 +275,15 @@ def plan_sparse_einsum(
         _ = site_plan.choice
     plan = call.planned.plan, program, call.planned.seconds, read.dtype
     return PlannedSparseEinsum(*plan, equation, operands, None if way is None else way.name, site_plan, call_again)
+
+
+def _sums_exponentials_of_singles(operations: Operations, operands: Sequence[object]) -> bool:
+    """Whether exponentials are summed in single precision, where each of many is lost beside their sum."""
+    return operations.agg == "logsumexp" and all(getattr(x, "dtype", None) is torch.float32 for x in operands)
+
+
+def _as_doubles(operands: Sequence[SparseTensor | torch.Tensor]) -> list[SparseTensor | torch.Tensor]:
+    return [x.to(torch.float64) for x in operands]
 
 
 def _prepared(

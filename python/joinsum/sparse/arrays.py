@@ -70,15 +70,18 @@ def checked_fill(who: str, fill: object) -> float:
     return float(fill)
 
 
-def fold_name(who: str, fold: object) -> str | None:
-    """The operator that folds repeated elements: its own name, or that of an aggregation such as `"sum"`."""
+def fold_name(who: str, fold: object, dtype: torch.dtype) -> str | None:
+    """The operator that folds repeated elements of a dtype: its own name, or that of an aggregation such as `"sum"`."""
     if fold is None:
         return None
     extremes_and_sums = {"sum": "+", "prod": "*", "min": "min", "max": "max", "logsumexp": "logaddexp"}
     names = {**extremes_and_sums, "any": "or", "all": "and"}
     if not isinstance(fold, str) or fold not in {**names, **dict.fromkeys(names.values())}:
         raise PlanError(f"{who}: no such fold: fold={show(fold)}, names=[{', '.join(names)}]")
-    return names.get(fold, fold)
+    operator = names.get(fold, fold)
+    if operator == "logaddexp" and not dtype.is_floating_point:
+        raise PlanError(f"{who}: this fold gives no whole numbers; give floats: fold={fold}, dtype={dtype}")
+    return operator
 
 
 def array_of(who: str, name: str, value: object) -> torch.Tensor:
@@ -91,6 +94,11 @@ def array_of(who: str, name: str, value: object) -> torch.Tensor:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise PlanError(f"{who}: no array: {name}={show(value)} ({error})") from None
     check_has_elements(f"{who}: {name}", value)
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise PlanError(
+            f"{who}: sparse tensors are not taken in transforms of torch.func (grad, vmap, jvp); call backward(), or "
+            f"give a batch an axis of its own: {name}"
+        )
     if value.device.type != "cpu":
         raise PlanError(f"{who}: sparse tensors are kept on the CPU; give {name}.cpu(): device={value.device}")
     if value.layout is not torch.strided:

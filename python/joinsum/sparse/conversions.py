@@ -98,9 +98,13 @@ def from_coordinates(
         raise PlanError(f"{who}: values are a list: shape={shape_text(array)}")
     # Sorted ones would be shared, and the caller may write to them.
     array = array.reshape(-1).clone(memory_format=torch.contiguous_format)
-    return _C.SparseTensor.from_coordinates(
-        extents, columns, array, axes, formats, checked_fill(who, fill), fold_name(who, fold), MOST_BYTES
+    operator = fold_name(who, fold, array.dtype)
+    # Each of many exponentials is small beside their sum.
+    wide = array.double() if operator == "logaddexp" else array
+    made = _C.SparseTensor.from_coordinates(
+        extents, columns, wide, axes, formats, checked_fill(who, fill), operator, MOST_BYTES
     )
+    return with_dtype(who, made, array.dtype)
 
 
 def _edge_columns(who: str, edges: object) -> list[torch.Tensor]:

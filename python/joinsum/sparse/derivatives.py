@@ -35,8 +35,8 @@ def mapped(op: str, *children: Data) -> Data:
     return children[0] if len(children) == 1 and op in ("+", "*") else ["map", op, list(children)]
 
 
-# A finite logarithm below which float32 has no other.
-_LEAST = -3e38
+# A logarithm that is finite, and less than others are.
+_LEAST = -1.7e308
 
 # What a value of a child makes of the whole map.
 _ANNIHILATORS = {

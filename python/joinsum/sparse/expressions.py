@@ -153,7 +153,7 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
 
 
 # Operators whose results are no whole numbers.
-_OF_FLOATS = {"/", "pow", "exp", "sqrt", "sigmoid", "log"}
+_OF_FLOATS = {"/", "pow", "exp", "sqrt", "sigmoid", "log", "logaddexp"}
 
 
 def is_whole(number: float) -> bool:
@@ -169,12 +169,12 @@ def fraction_in(data: Data, place: str = "$") -> tuple[str, str] | None:
     """
     if data[0] == "lit":
         return None if is_whole(number_at(data[1], place)) else (f"{place}[1]", f"number={data[1]}")
-    if data[0] == "agg":
-        return fraction_in(data[3], f"{place}[3]")
-    if data[0] != "map":
+    if data[0] == "in":
         return None
     if data[1] in _OF_FLOATS:
         return f"{place}[1]", f"operator={data[1]}"
+    if data[0] == "agg":
+        return fraction_in(data[3], f"{place}[3]")
     found = (fraction_in(each, f"{place}[2][{number}]") for number, each in enumerate(data[2]))
     return next((each for each in found if each is not None), None)
 

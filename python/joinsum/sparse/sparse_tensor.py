@@ -100,8 +100,8 @@ class SparseTensor:
         levels        the format of each level, one format for all, or the name of a layout
         order         the axis of each level; 0, 1, ... by default
         fill          what all other elements are: 0, `float("inf")`, False, ...
-        fold          folds repeated coordinates in the order given: "sum", "prod", "min", "max", "any" or "all";
-                      without it they are an error
+        fold          folds repeated coordinates in the order given: "sum", "prod", "min", "max", "logsumexp", "any"
+                      or "all"; without it they are an error
 
         Copies its arguments. Raises PlanError for coordinates out of range, repeated ones without `fold`, a fill that
         the dtype has no value for, and for dense levels beyond this machine's memory.

@@ -474,3 +474,53 @@ def test_gradients_whose_strides_are_symbolic(sites: int) -> None:
     step.sync()
     for mine, its in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(mine, its)
+
+
+class _Trained(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor], *shape: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.p = nn.Parameter(torch.randn(*shape))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self.p, x)
+
+
+def _train(function: Callable[..., torch.Tensor], shape: Sequence[int], x: torch.Tensor, sites: int) -> None:
+    """Four steps beside torch's: operands are overwritten from the second step on."""
+    joinsum.init(sites=sites)
+    model, reference = _Trained(function, *shape), _Trained(function, *shape)
+    step = joinsum.train_step(model, None, torch.optim.SGD(model.parameters(), lr=0.05))
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
+    for _ in range(4):
+        loss = reference(x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(x), loss.detach())
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("turned", [lambda p: p.flip(0), lambda p: p.roll(1, 0)])
+def test_two_results_are_not_written_to_one_operand(turned: Callable[..., torch.Tensor], sites: int) -> None:
+    """The power is two operands of the backward pass, which are one memory and die there."""
+    _train(lambda p, _: (p.exp() ** turned(p)).pow(2).mean(), (4,), torch.ones(1), sites)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("activation", [nn.functional.elu, nn.functional.silu, nn.functional.softplus])
+def test_an_operand_of_no_axes_is_not_a_result_of_two(activation: Callable[..., torch.Tensor], sites: int) -> None:
+    _train(lambda p, x: activation(p.mean() + x).tanh().mean(), (1, 6), torch.ones(1, 1), sites)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_numbers_are_rounded_to_their_own_dtype(sites: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        tenth = torch.full((), 0.1)
+        return (x == tenth).double() * x * 2 + x * tenth + x.clamp(max=torch.full((), 0.3))
+
+    joinsum.init(sites=sites)
+    x = torch.linspace(0, 0.5, 6, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(joinsum.compile(function)(x), function(x), rtol=1e-12, atol=0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from joinsum import PlanError, SparseTensor
+from joinsum.sparse import Program
 
 INFINITY = math.inf
 
@@ -90,7 +91,43 @@ def test_large_logarithms_neither_overflow_nor_vanish() -> None:
     torch.testing.assert_close(found, torch.logsumexp(x.to_dense(), 1))
 
 
+@pytest.mark.parametrize("sites", [1, 2])
+def test_many_exponentials_are_summed_in_double_precision(sites: int) -> None:
+    joinsum.init(sites=sites)
+    count = 1_000_000
+    values = torch.zeros(count, requires_grad=True)
+    x = SparseTensor.from_torch(torch.zeros(1, count), levels="csr", fill=-INFINITY).with_values(values)
+    found = joinsum.einsum("ij->i", x, agg="logsumexp", out_format="dense")
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype is torch.float32
+    assert found.item() == pytest.approx(math.log(count), rel=1e-6)
+    found.sum().backward()
+    assert values.grad is not None
+    assert values.grad.double().sum().item() == pytest.approx(1, rel=1e-6)
+    plan = joinsum.einsum_plan("ij->i", x, agg="logsumexp", out_format="dense")
+    assert plan(x).item() == pytest.approx(math.log(count), rel=1e-6)
+    folded = SparseTensor.from_coordinates([[0] * count], torch.zeros(count), (1,), fold="logsumexp")
+    assert folded.values().item() == pytest.approx(math.log(count), rel=1e-6)
+    joinsum.init()
+
+
+@pytest.mark.parametrize("agg", ["max", "min"])
+def test_extremes_of_sums_of_bytes_wrap_around(agg: str) -> None:
+    x, y = (torch.tensor(each, dtype=torch.uint8) for each in ([200, 10], [100, 1]))
+    operands = [SparseTensor.from_torch(each, levels="sorted_list") for each in (x, y)]
+    check("i,j->", *operands, join="add", agg=agg)
+    check("i,j->", *operands, join="x*2 + y", agg=agg)
+
+
 def test_sums_of_exponentials_of_whole_numbers_raise() -> None:
+    x = SparseTensor.from_edges([[0, 1]], 2, dtype=torch.int64)
+    with pytest.raises(PlanError, match="the join gives no whole numbers"):
+        joinsum.einsum("ij,ij->ij", x, x, join="logaddexp")
+    with pytest.raises(PlanError, match="this fold gives no whole numbers"):
+        SparseTensor.from_coordinates([[0, 0]], [1, 2], (1,), fold="logsumexp")
+    total = {"name": "q", "expr": ["agg", "logaddexp", ["i", "j"], ["in", "A", ["i", "j"]]], "output": []}
+    with pytest.raises(PlanError, match="it gives no whole numbers; choose dtype float64: .*operator=logaddexp"):
+        Program({"dtype": "int64", "tensors": {"A": x}, "queries": [total]})
     with pytest.raises(PlanError, match=r"logsumexp is not defined on this dtype; .*dtype=torch\.int64"):
         joinsum.einsum("ij->i", SparseTensor.from_edges([[0, 1]], 2, dtype=torch.int64), agg="logsumexp")
 

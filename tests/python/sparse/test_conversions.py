@@ -460,3 +460,13 @@ def test_a_file_whose_writing_fails_half_way_stays_as_it_was(
     with pytest.raises(OSError, match="no space left"):
         SparseTensor.from_edges([[0, 1]], 2).to_matrix_market(path)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("graph.mtx", "old")]
+
+
+def test_transforms_of_functions_are_refused() -> None:
+    x = SparseTensor.from_coordinates([[0, 1]], [1.0, 2.0], (2,))
+    for function in (
+        lambda v: x.with_values(v).to_dense().sum(),
+        lambda v: SparseTensor.from_coordinates([[0, 1]], v.detach(), (2,)).to_dense().sum(),
+    ):
+        with pytest.raises(PlanError, match=r"are not taken in transforms of torch\.func"):
+            torch.func.grad(function)(torch.ones(2))

@@ -234,6 +234,12 @@ TEST(Programs, ComputeIntoGivenArraysWhichMayBeOperands) {
   const at::Tensor z = sample({32, 32}), wanted = z * 2 + z.t();
   Program::of("mul x0 2; add t0 x1 -> t1")->run_into({z, z.t()}, {z});
   EXPECT_TRUE(at::allclose(z, wanted));
+  const at::Tensor square = sample({64, 64}), by_row = square + square.slice(0, 40, 41);
+  Program::of("add x0 x1 -> t0")->run_into({square, square.slice(0, 40, 41)}, {square});
+  EXPECT_TRUE(at::equal(square, by_row));
+  const at::Tensor one = sample({1, 1}), product = one * one;
+  Program::of("mul x0 x1 -> t0")->run_into({one.view({}), sample({1, 1}).copy_(one)}, {one});
+  EXPECT_TRUE(at::equal(one, product));
   EXPECT_THROW(Program::of(text)->run_into({x, y, row}, {x, y}), KernelError);
   EXPECT_THROW(Program::of(text)->run_into({x, y, row}, {fresh, row, truth}), KernelError);
 }

@@ -255,3 +255,38 @@ def test_lists_of_optimizers_that_fit_no_step_are_refused() -> None:
     for given, message in lists:
         with pytest.raises(joinsum.PlanError, match=message):
             joinsum.train_step(model, None, given)
+
+
+class _Repeated(nn.Module):
+    """The gradient of its parameter is one element, or one row, that repeats."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.arange(6.0).reshape(3, 2) / 10)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.p, x)
+
+
+@pytest.mark.parametrize("make", [optim.Adam, optim.AdamW, lambda p: optim.Adam(p, amsgrad=True), *FIRST])
+@pytest.mark.parametrize(
+    "function", [lambda p, x: p.sum() * x.sum(), lambda p, x: (p.mean(0) * x[0] + p.sum(1)[:2]).square().sum()]
+)
+def test_gradients_that_repeat_reach_every_element(make: Make, function: Callable[..., Tensor]) -> None:
+    x = torch.linspace(-1, 1, 6).reshape(3, 2)
+    reference = _Repeated(function)
+    optimizer = make(reference.parameters())
+    for sites in (2, 4):
+        joinsum.init(sites=sites)
+        model = _Repeated(function)
+        step = joinsum.train_step(model, None, make(model.parameters()))
+        for _ in range(2):
+            step(x)
+        step.sync()
+        if sites == 2:
+            for _ in range(2):
+                optimizer.zero_grad()
+                reference(x).backward()
+                optimizer.step()
+        torch.testing.assert_close(model.p, reference.p)
