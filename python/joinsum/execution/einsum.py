@@ -78,8 +78,8 @@ def einsum(
 
     Operands may be SparseTensors and torch's own sparse tensors, beside dense ones; docs/sparse.md says how such
     einsums are planned, and divided among sites. The result's fill follows from the operands' fills. Sums, maxima,
-    minima and logsumexp have gradients, for dense operands and for the values of sparse ones (`SparseTensor.with_values`); results
-    in autograd are dense unless `out_format` names levels.
+    minima and logsumexp have gradients, for dense operands and for the values of sparse ones
+    (`SparseTensor.with_values`); results in autograd are dense unless `out_format` names levels.
 
     Raises PlanError where the equation does not fit the operands (the place is marked), for operands without data, on
     several devices or of several dtypes, and for an `out` that does not fit; KernelError for a dtype that the join or

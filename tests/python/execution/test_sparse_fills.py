@@ -126,7 +126,7 @@ def test_sums_of_exponentials_of_whole_numbers_raise() -> None:
     with pytest.raises(PlanError, match="this fold gives no whole numbers"):
         SparseTensor.from_coordinates([[0, 0]], [1, 2], (1,), fold="logsumexp")
     total = {"name": "q", "expr": ["agg", "logaddexp", ["i", "j"], ["in", "A", ["i", "j"]]], "output": []}
-    with pytest.raises(PlanError, match="it gives no whole numbers; choose dtype float64: .*operator=logaddexp"):
+    with pytest.raises(PlanError, match=r"it gives no whole numbers; choose dtype float64: .*operator=logaddexp"):
         Program({"dtype": "int64", "tensors": {"A": x}, "queries": [total]})
     with pytest.raises(PlanError, match=r"logsumexp is not defined on this dtype; .*dtype=torch\.int64"):
         joinsum.einsum("ij->i", SparseTensor.from_edges([[0, 1]], 2, dtype=torch.int64), agg="logsumexp")

@@ -74,8 +74,8 @@ bool is_read_elsewhere(c10::ArrayRef<PartOperand> operands, const at::Tensor& ar
   });
 }
 
-/// Where the results are computed: in operands that may be overwritten, each in memory of its own, else in arrays of the
-/// store. None where the operator allocates.
+/// Where the results are computed: in operands that may be overwritten, each in memory of its own, else in arrays of
+/// the store. None where the operator allocates.
 std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, c10::ArrayRef<PartOperand> operands,
                                                          const RunContext& context) const {
   if (operands.empty()) return {};
