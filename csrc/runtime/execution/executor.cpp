@@ -296,7 +296,7 @@ class Run {
     for (size_t i = 0; i < operands.size(); ++i) {
       const Block& block = block_of(step.operands[i], site);
       operands[i].overwritable =
-          may_overwrite(step, i) && block.exclusive() && !is_read_elsewhere(step, block, site, computing);
+          may_overwrite(step, i) && block.exclusive() && !is_read_elsewhere(step, i, site, computing);
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       operands[i].array = pins.emplace_back(block_of(step.operands[i], site)).array();
@@ -320,13 +320,20 @@ class Run {
            });
   }
 
-  /// Whether another site that computes reads the block's memory.
-  bool is_read_elsewhere(const Step& step, const Block& block, int64_t site, c10::ArrayRef<int64_t> computing) const {
-    return std::any_of(computing.begin(), computing.end(), [&](int64_t other) {
-      return other != site && std::any_of(step.operands.begin(), step.operands.end(), [&](size_t operand) {
-               return block_of(operand, other).memory() == block.memory();
-             });
-    });
+  /// Whether the memory of operand number `i` of a site is read as another operand, or by another site of those that
+  /// compute.
+  bool is_read_elsewhere(const Step& step, size_t i, int64_t site, c10::ArrayRef<int64_t> computing) const {
+    const void* memory = block_of(step.operands[i], site).memory();
+    const auto reads = [&](int64_t reader, size_t operand) {
+      return (reader != site || operand != i) && block_of(step.operands[operand], reader).memory() == memory;
+    };
+    const auto any_operand = [&](int64_t reader) {
+      for (size_t operand = 0; operand < step.operands.size(); ++operand) {
+        if (reads(reader, operand)) return true;
+      }
+      return false;
+    };
+    return std::any_of(computing.begin(), computing.end(), any_operand);
   }
 
   const Block& block_of(size_t value, int64_t site) const { return values_[value]->sites.at(site).front(); }
@@ -438,13 +445,20 @@ class Run {
   /// The operands, pinned; those may be overwritten that only this group reads, for the last time, and nobody else
   /// sees.
   std::vector<PinnedOperand> pinned(const Step& step, Group& group, const std::set<const void*>& shared) {
+    std::map<const void*, size_t> readers;  // operands that are pieces of this memory
+    for (const auto& pieces : group.pieces) {
+      std::set<const void*> read;
+      for (const Piece& piece : pieces) read.insert(piece.block.memory());
+      for (const void* memory : read) ++readers[memory];
+    }
     std::vector<Operand> operands;
     operands.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
       auto& pieces = group.pieces[i];
       const bool overwritable =
           may_overwrite(step, i) && std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-            return !shared.contains(piece.block.memory()) && piece.block.exclusive();
+            const void* memory = piece.block.memory();
+            return readers.at(memory) == 1 && !shared.contains(memory) && piece.block.exclusive();
           });
       const Value& value = executable_.values()[step.operands[i]];
       operands.push_back({value.node->type().relation, std::move(pieces), overwritable});

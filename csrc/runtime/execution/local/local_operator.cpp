@@ -64,16 +64,6 @@ std::vector<at::Tensor> CallOperator::run(int64_t site, c10::ArrayRef<PartOperan
   return results;
 }
 
-/// Whether the memory of an operand is read by another one, at other places.
-bool is_read_elsewhere(c10::ArrayRef<PartOperand> operands, const at::Tensor& array) {
-  return std::any_of(operands.begin(), operands.end(), [&](const PartOperand& operand) {
-    const at::Tensor& other = operand.array;
-    const bool same = other.const_data_ptr() == array.const_data_ptr() && other.sizes() == array.sizes() &&
-                      other.strides() == array.strides();
-    return !same && other.is_alias_of(array);
-  });
-}
-
 /// Where the results are computed: in operands that may be overwritten, each in memory of its own, else in arrays of
 /// the store. None where the operator allocates.
 std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, c10::ArrayRef<PartOperand> operands,
@@ -82,18 +72,18 @@ std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, c10:
   const at::TensorOptions options = operands.front().array.options();
   if (!prepared_.computes_into(options.device().type())) return {};
   std::vector<at::Tensor> out;
-  const auto is_taken = [&](const at::Tensor& array) {
-    return std::any_of(out.begin(), out.end(), [&](const at::Tensor& other) { return other.is_alias_of(array); });
-  };
+  std::vector<bool> taken(operands.size());
   for (size_t i = 0; i < prepared_.call().results.size(); ++i) {
     const kernels::call::CallResult& result = prepared_.call().results[i];
     const at::ScalarType dtype = kernels::dense::scalar_type(result.dtype);
     at::Tensor into;
     for (size_t o = 0; o < operands.size() && !into.defined(); ++o) {
       const at::Tensor& array = operands[o].array;
-      const bool fits = operands[o].overwritable && prepared_.may_overwrite(i, o) && array.scalar_type() == dtype &&
-                        array.is_contiguous() && array.sizes() == own.shapes[i];
-      if (fits && !is_taken(array) && !is_read_elsewhere(operands, array)) into = array;
+      const bool fits = operands[o].overwritable && !taken[o] && prepared_.may_overwrite(i, o) &&
+                        array.scalar_type() == dtype && array.is_contiguous() && array.sizes() == own.shapes[i];
+      if (!fits) continue;
+      into = array;
+      taken[o] = true;
     }
     out.push_back(into.defined() ? into : context.store.allocate(own.shapes[i], options.dtype(dtype)));
   }
