@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import torch
 from torch import fx
 
-from joinsum.base.errors import CaptureError, Error
+from joinsum.base.errors import CaptureError, Error, PlanError
 from joinsum.capture.recording.application import source_line
+from joinsum.cluster.context import Context, context
 
-__all__ = ["failure", "failures_named"]
+__all__ = ["failure", "failures_named", "of_other_sites"]
 
 # What torch.fx adds to an error's text in front of the call that raised it.
 _WHILE = "\n\nWhile executing "
@@ -38,6 +39,14 @@ def failure(who: str, error: Exception) -> Error:
     found.__cause__ = error
     found.__dict__.update(vars(error))  # whether other sites know of it
     return found
+
+
+def of_other_sites(here: Context) -> PlanError:
+    """The error of captured code that runs in another context than the one that it was made in."""
+    return PlanError(
+        f"capture: it was made for other sites; compile again, after torch._dynamo.reset() where torch.compile has "
+        f"compiled it: made={here}, now={context()}"
+    )
 
 
 @contextmanager
