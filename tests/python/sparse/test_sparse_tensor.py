@@ -87,7 +87,7 @@ def test_repeated_coordinates_are_folded_by_name() -> None:
         [5, 5],
     ]
     assert refusal(lambda: folded("mean")) == (
-        "from_coordinates: no such fold: fold='mean', names=[sum, prod, min, max, any, all]"
+        "from_coordinates: no such fold: fold='mean', names=[sum, prod, min, max, logsumexp, any, all]"
     )
 
 
