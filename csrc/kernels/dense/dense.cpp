@@ -266,6 +266,11 @@ DType dtype_of(at::ScalarType type) {
   throw PlanError(concatenate("dtype: joinsum has no such dtype: dtype=", at::toString(type)));
 }
 
+at::Tensor bytes_of(const at::Tensor& array) {
+  JOINSUM_CHECK(array.is_contiguous(), "strides=", array.strides().vec());
+  return array.as_strided({array.numel()}, {1}).view(at::kByte);
+}
+
 at::Tensor run(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars, int64_t batch,
                int64_t output, at::Tensor out) {
   if (!kernel.epilogue.empty()) {

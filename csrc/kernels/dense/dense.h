@@ -14,6 +14,10 @@ namespace joinsum::kernels::dense {
 at::ScalarType scalar_type(DType dtype);
 DType dtype_of(at::ScalarType type);
 
+/// The memory of a contiguous array as a list of bytes. torch's view as another dtype reads strides that axes of one
+/// element have.
+at::Tensor bytes_of(const at::Tensor& array);
+
 /// Runs `kernel` on tensors of one device; no gradient is recorded.
 ///
 /// Each operand may carry `batch` leading axes, equal in number, of extents that are equal or 1 (broadcast); the kernel

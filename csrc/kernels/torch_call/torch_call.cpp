@@ -97,6 +97,14 @@ bool apart(const std::vector<std::string>& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const std::string& group) { return group.size() == 1; });
 }
 
+/// Whether an operand has these axes wherever it is an argument.
+bool has_axes(const std::vector<CallArgument>& arguments, int64_t operand, const std::vector<std::string>& groups) {
+  return std::all_of(arguments.begin(), arguments.end(), [&](const CallArgument& argument) {
+    const bool other = argument.kind == Kind::kOperand && argument.integer == operand && argument.groups != groups;
+    return !other && has_axes(argument.items, operand, groups);
+  });
+}
+
 const std::map<char, int64_t>& no_begins() {
   static const std::map<char, int64_t> none;
   return none;
@@ -341,7 +349,8 @@ void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
       const std::string& result = other->schema().arguments()[slots_.size() + (out_list_ ? 0 : i)].name();
       std::vector<bool>& may_overwrite = may_overwrite_.emplace_back();
       for (size_t operand = 0; operand < call_.operands.size(); ++operand) {
-        const bool same = call_.operands[operand] == call_.results[i].letters;
+        const bool same = call_.operands[operand] == call_.results[i].letters &&
+                          has_axes(call_.arguments, static_cast<int64_t>(operand), call_.results[i].groups);
         may_overwrite.push_back(same && (pointwise_ || out_list_ || named_after(result, operand)));
       }
     }

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/dims.h"
+#include "kernels/dense/dense.h"
 #include "kernels/table/table.h"
 
 namespace joinsum::runtime::communication {
@@ -76,14 +77,12 @@ c10d::ReduceOp::RedOpType operation_of(const CollectiveCall& call, const at::Ten
 }
 
 /// Moves of whatever dtype are moves of bytes.
-at::Tensor bytes_view(const at::Tensor& array) { return array.view({-1}).view(at::kByte); }
-
 NativeCollective all_gather(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
   std::vector<int64_t> shape = array.sizes().vec();
   shape.insert(shape.begin(), static_cast<int64_t>(call.group.size()));
   at::Tensor result = at::empty(shape, array.options());
-  at::Tensor to = bytes_view(result);
-  at::Tensor from = bytes_view(array);
+  at::Tensor to = kernels::dense::bytes_of(result);
+  at::Tensor from = kernels::dense::bytes_of(array);
   c10d::AllgatherOptions options;
   options.timeout = kNoTimeout;
   return {backend._allgather_base(to, from, options), result};
@@ -102,7 +101,7 @@ NativeCollective reduce_scatter(c10d::Backend& backend, const CollectiveCall& ca
 NativeCollective broadcast(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
   const bool is_root = call.group[call.root] == backend.getRank();
   at::Tensor result = is_root ? array : at::empty_like(array);
-  std::vector<at::Tensor> buffers{bytes_view(result)};
+  std::vector<at::Tensor> buffers{kernels::dense::bytes_of(result)};
   c10d::BroadcastOptions options;
   options.rootRank = call.group[call.root];
   options.timeout = kNoTimeout;

@@ -1,6 +1,7 @@
 #include "runtime/storage/sparse_array.h"
 
 #include "base/check.h"
+#include "kernels/dense/dense.h"
 
 namespace joinsum::runtime::storage {
 namespace {
@@ -106,8 +107,8 @@ int64_t stored_bytes(const at::Tensor& sparse) {
 }
 
 at::Tensor to_bytes(const at::Tensor& sparse) {
-  const at::Tensor indices = sparse._indices().contiguous().reshape(-1).view(at::kByte);
-  return at::cat({indices, sparse._values().contiguous().view(at::kByte)});
+  const at::Tensor indices = kernels::dense::bytes_of(sparse._indices().contiguous());
+  return at::cat({indices, kernels::dense::bytes_of(sparse._values().contiguous())});
 }
 
 at::Tensor from_bytes(const at::Tensor& bytes, const Dims& shape, at::ScalarType dtype) {

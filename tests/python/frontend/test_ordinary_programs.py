@@ -537,3 +537,28 @@ def test_a_process_captures_many_models_and_functions() -> None:
     for i in range(66):
         assert torch.equal(joinsum.compile(lambda x, i=i: x + i)(x), x + i)
     joinsum.init()
+
+
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "maximum": torch.maximum,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+    "copysign": torch.copysign,
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3),
+}
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("name", BINARY)
+def test_a_value_of_no_axes_beside_constants_in_repeated_calls(name: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    for other in (lambda w: torch.zeros(1), lambda w: torch.full((5,), 0.4), lambda w: w * 2):
+
+        def function(w: Tensor, other: Callable[[Tensor], Tensor] = other) -> Tensor:
+            return BINARY[name](w.mean(), other(w))
+
+        compiled = joinsum.compile(function)
+        for _ in range(3):
+            w = torch.rand(5)
+            torch.testing.assert_close(compiled(w), function(w))

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/check.h"
+#include "kernels/dense/dense.h"
 #include "runtime/communication/watch/peer_wait.h"
 
 namespace joinsum::runtime::communication::watch {
@@ -125,7 +126,7 @@ PeerTransfer PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer&
     std::vector<at::Tensor> unused{at::empty({1}, at::kByte)};
     sentinels_.add(peer, backend.backend->recv(unused, peer, kSentinelTag));
   }
-  std::vector<at::Tensor> bytes{buffer.buffer.view(at::kByte)};
+  std::vector<at::Tensor> bytes{kernels::dense::bytes_of(buffer.buffer)};
   if (Links* const links = backend.device.is_cpu() ? links_to(peer) : nullptr) {
     Transfer message = message_of(bytes[0], sending);
     const auto number = static_cast<size_t>(channel);

@@ -66,6 +66,7 @@ class StepGraph(Captured):
     def __init__(self, traced: Traced, capture: StepCapture) -> None:
         check_devices(traced.example_inputs)
         self._names, self._sparse = list(traced.names), traced.sparse
+        _copy_aliases(traced.gm.graph)
         keep_labels(traced.gm, bool(self._sparse))
         self._capture = capture
         arguments = capture.arguments()
@@ -195,6 +196,24 @@ class StepGraph(Captured):
         assert self._ran is not None
         (program, outcome), self._ran = self._ran, None
         return program.updates(outcome.results[program.first :], self._capture.arguments())
+
+
+def _copy_aliases(graph: torch.fx.Graph) -> None:
+    """Copies results that are an input, or a view of one, before the step updates it."""
+
+    def memory_of(node: torch.fx.Node) -> int | None:
+        value = node.meta.get("example_value")
+        strided = isinstance(value, Tensor) and value.layout is torch.strided
+        return value.untyped_storage()._cdata if strided else None
+
+    of_inputs = {memory_of(node) for node in graph.find_nodes(op="placeholder")} - {None}
+    output = graph.output_node()
+    with graph.inserting_before(output):
+        for node in output.all_input_nodes:
+            if memory_of(node) in of_inputs:
+                copy = graph.call_function(torch.clone, (node,))
+                copy.meta = dict(node.meta)
+                output.replace_input_with(node, copy)
 
 
 @dataclass(frozen=True)

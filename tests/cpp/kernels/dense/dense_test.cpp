@@ -33,6 +33,13 @@ bool accepts(const Kernel& kernel, size_t operands, DType dtype) {
   }
 }
 
+TEST(Bytes, AreThoseOfOneElementWhateverItsStrides) {
+  const at::Tensor column = at::arange(12, at::kFloat).view({4, 3}).slice(0, 2, 3).select(1, 1);
+  ASSERT_EQ(column.strides(), at::IntArrayRef({3}));
+  EXPECT_TRUE(at::equal(bytes_of(column), at::scalar_tensor(7, at::kFloat).view({1}).view(at::kByte)));
+  EXPECT_EQ(bytes_of(at::ones({2, 3})).numel(), 24);
+}
+
 TEST(DenseDtype, EachHasItsCounterpart) {
   for (int i = 0; i < 12; ++i) {
     const auto dtype = static_cast<DType>(i);

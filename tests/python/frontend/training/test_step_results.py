@@ -353,3 +353,36 @@ def test_hooks_on_gradients_run_in_order_before_sums_norms_and_updates() -> None
             optimizer.zero_grad()
     step.sync()
     same(planned, plain, 1e-12)
+
+
+class _Scaled(nn.Module):
+    """Gives a buffer that it writes to, its parameter, a view of it, and the batch repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, 3))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        self.count.add_(1)
+        return (self.weight * x).sum(), self.count, self.weight, self.weight[0, :2], x.expand(2, *x.shape), x
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_results_that_are_parameters_or_inputs_are_those_of_the_forward_pass(sites: int) -> None:
+    joinsum.init(sites=sites)
+    planned, plain = _Scaled(), _Scaled()
+    step = joinsum.train_step(planned, lambda results, _: results, torch.optim.SGD(planned.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    held = []
+    for rows in (4, 4, 3, 4):
+        x = torch.rand(rows, 3)
+        results = plain(x)
+        wanted = [each.detach().clone() for each in results]
+        optimizer.zero_grad()
+        results[0].backward()
+        optimizer.step()
+        held.append((step(x, torch.zeros(())), wanted))
+    for found, wanted in held:
+        for mine, its in zip(found, wanted, strict=True):
+            torch.testing.assert_close(mine, its)
