@@ -203,8 +203,9 @@ def _copy_aliases(graph: torch.fx.Graph) -> None:
 
     def memory_of(node: torch.fx.Node) -> int | None:
         value = node.meta.get("example_value")
-        strided = isinstance(value, Tensor) and value.layout is torch.strided
-        return value.untyped_storage()._cdata if strided else None
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            return None
+        return int(value.untyped_storage()._cdata)
 
     of_inputs = {memory_of(node) for node in graph.find_nodes(op="placeholder")} - {None}
     output = graph.output_node()
