@@ -199,7 +199,7 @@ class StepGraph(Captured):
 
 
 def _copy_aliases(graph: torch.fx.Graph) -> None:
-    """Copies results that are an input, or a view of one, before the step updates it."""
+    """Copies results, which are detached, that are an input or a view of one, before the step updates it."""
 
     def memory_of(node: torch.fx.Node) -> int | None:
         value = node.meta.get("example_value")
@@ -211,7 +211,7 @@ def _copy_aliases(graph: torch.fx.Graph) -> None:
     output = graph.output_node()
     with graph.inserting_before(output):
         for node in output.all_input_nodes:
-            if memory_of(node) in of_inputs:
+            if node.target == "detach" and memory_of(node) in of_inputs:
                 copy = graph.call_function(torch.clone, (node,))
                 copy.meta = dict(node.meta)
                 output.replace_input_with(node, copy)
