@@ -18,7 +18,7 @@ from joinsum.capture.recording.symbolic_numbers import plain
 from joinsum.capture.recording.values import computed
 from joinsum.cluster.context import context
 
-__all__ = ["Outcome", "Program", "keep_labels", "lift_effects"]
+__all__ = ["Outcome", "Program", "keep_labels", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Program:
 
     def __init__(self, graph: CapturedGraph, updated: Collection[int] = ()) -> None:
         gm = graph.gm
-        lift_effects(gm.graph)
+        prepare(gm.graph)
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
         entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -149,7 +149,18 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
     return writes
 
 
-def lift_effects(graph: Graph) -> None:
+def prepare(graph: Graph) -> None:
+    """Makes a graph of AOTAutograd's one of ordinary operators: without tokens for side effects, and with zeros in the
+    place of tensors without memory, as the gradient of `sgn` is. Raises CaptureError for other side effects."""
+    _lift_effects(graph)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten._efficientzerotensor.default):
+        node.target = torch.ops.aten.zeros.default
+        value = node.meta["val"]
+        with value.fake_mode:
+            node.meta["val"] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+
+
+def _lift_effects(graph: Graph) -> None:
     """Frees the checks of torch.linalg's functions of the tokens by which torch orders operators with side effects.
     Raises CaptureError for other such operators."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):

@@ -562,3 +562,27 @@ def test_a_value_of_no_axes_beside_constants_in_repeated_calls(name: str, sites:
         for _ in range(3):
             w = torch.rand(5)
             torch.testing.assert_close(compiled(w), function(w))
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_a_gradient_that_is_zero_by_definition(sites: int) -> None:
+    """That of `sgn`, for which torch has a tensor without memory."""
+
+    class Signs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([-2.0, 0.0, 3.0]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.weight.sgn() * x).sum()
+
+    joinsum.init(sites=sites)
+    for make in (torch.optim.SGD, torch.optim.Adam):
+        model = Signs()
+        step = joinsum.train_step(model, None, make(model.parameters(), lr=0.1))
+        assert [step(torch.arange(3.0)).item() for _ in range(2)] == [2.0, 2.0]
+        step.sync()
+        assert model.weight.tolist() == [-2.0, 0.0, 3.0]
+    distributed = joinsum.distribute(Signs(), torch.arange(3.0))
+    distributed(torch.arange(3.0)).sum().backward()
+    assert torch.equal(gathered(distributed.weight.grad), torch.zeros(3))

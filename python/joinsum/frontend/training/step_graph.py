@@ -18,7 +18,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.program import Outcome, Program, keep_labels, lift_effects
+from joinsum.frontend.program import Outcome, Program, keep_labels, prepare
 from joinsum.frontend.tracing.errors import compiling
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
@@ -85,7 +85,7 @@ class StepGraph(Captured):
     def _planned_later(
         self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
     ) -> Callable[..., list[Any]]:
-        lift_effects(gm.graph)
+        prepare(gm.graph)
         self._by_size = GraphBySize(gm, inputs, _StepOfSize)
         return self._execute
 
