@@ -163,9 +163,9 @@ def main(quick: bool = False, file: Path | None = None) -> None:
     ratios = [compared(name, seconds) for name in EQUATIONS]
     click.echo(f"one site, {torch.get_num_threads()} threads\nequation          torch     joinsum   ratio    added")
     for each in ratios:
-        beside = f"{each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f}"
+        times = f"{each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f}"
         over = "" if each.good else "over the limit"
-        click.echo(f"{each.equation:14} {beside} {each.added_seconds * 1e6:6.1f} us {over}")
+        click.echo(f"{each.equation:14} {times} {each.added_seconds * 1e6:6.1f} us {over}")
     parts = {sites: parts_of_a_call(sites, seconds) for sites in (2, 4, 8)}
     click.echo("a cached call of 8 x 8 operands on loopback, us\nsites  " + "  ".join(next(iter(parts.values()))))
     for sites, figures in parts.items():

@@ -211,12 +211,12 @@ def logical_sql(logical: list[dict[str, Any]]) -> list[str]:
     return statements
 
 
-def interrupted(connection: duckdb.DuckDBPyConnection, call: Any) -> float | None:
+def interrupted(connection: duckdb.DuckDBPyConnection, call: Callable[[], float]) -> float | None:
     """The number that a call gives; None where it takes too long."""
     timer = threading.Timer(LIMIT, connection.interrupt)
     timer.start()
     try:
-        return float(call() or 0)
+        return call()
     except duckdb.InterruptException:
         return None
     finally:
@@ -224,10 +224,10 @@ def interrupted(connection: duckdb.DuckDBPyConnection, call: Any) -> float | Non
 
 
 def value_of(database: duckdb.DuckDBPyConnection, statement: str) -> float:
-    """The only value of a statement's result."""
+    """The only value of a statement's result; 0 for NULL, which is the sum of no rows."""
     row = database.execute(statement).fetchone()
     assert row is not None
-    return float(row[0])
+    return float(row[0] or 0)
 
 
 def by_duckdb(query: Query) -> float | None:

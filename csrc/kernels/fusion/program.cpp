@@ -266,20 +266,20 @@ void Program::run_into(at::TensorList operands, at::TensorList results) const {
   c10::SmallVector<int64_t, 8> overwritten;
   for (size_t number = 0; number < into.size(); ++number) {
     at::Tensor& result = into[number];
-    c10::SmallVector<int64_t, 2> same;
+    c10::SmallVector<int64_t, 2> aliases;
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (operands[i].is_alias_of(result)) same.push_back(static_cast<int64_t>(i));
+      if (operands[i].is_alias_of(result)) aliases.push_back(static_cast<int64_t>(i));
     }
     const auto is_operand = [&](int64_t i) {
       const at::Tensor& operand = operands[static_cast<size_t>(i)];
       return operand.const_data_ptr() == result.const_data_ptr() && operand.sizes() == result.sizes() &&
              operand.strides() == result.strides();
     };
-    // What is read as two operands, or in another order, is overwritten in the end. Truth values are written when their
-    // tile has been read.
-    const bool tile_by_tile = same.size() == 1 && is_operand(same.front());
-    if (!same.empty() && !tile_by_tile) result = at::empty_like(result);
-    overwritten.push_back(tile_by_tile && outputs_[number].kind == Kind::kEach ? same.front() : -1);
+    // A result whose memory is read by two operands, or in another layout, is computed elsewhere and copied at the end.
+    // Truth values are written when their tile has been read.
+    const bool tile_by_tile = aliases.size() == 1 && is_operand(aliases.front());
+    if (!aliases.empty() && !tile_by_tile) result = at::empty_like(result);
+    overwritten.push_back(tile_by_tile && outputs_[number].kind == Kind::kEach ? aliases.front() : -1);
   }
   run(operands, at::MemoryFormat::Contiguous, overwritten, into);
   for (size_t i = 0; i < into.size(); ++i) {

@@ -97,11 +97,11 @@ bool apart(const std::vector<std::string>& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const std::string& group) { return group.size() == 1; });
 }
 
-/// Whether an operand has these axes wherever it is an argument.
+/// Whether every argument that is this operand has these axes.
 bool has_axes(const std::vector<CallArgument>& arguments, int64_t operand, const std::vector<std::string>& groups) {
   return std::all_of(arguments.begin(), arguments.end(), [&](const CallArgument& argument) {
-    const bool other = argument.kind == Kind::kOperand && argument.integer == operand && argument.groups != groups;
-    return !other && has_axes(argument.items, operand, groups);
+    const bool is_operand = argument.kind == Kind::kOperand && argument.integer == operand;
+    return (!is_operand || argument.groups == groups) && has_axes(argument.items, operand, groups);
   });
 }
 

@@ -76,7 +76,6 @@ c10d::ReduceOp::RedOpType operation_of(const CollectiveCall& call, const at::Ten
   return reduction->operation;
 }
 
-/// Moves of whatever dtype are moves of bytes.
 NativeCollective all_gather(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
   std::vector<int64_t> shape = array.sizes().vec();
   shape.insert(shape.begin(), static_cast<int64_t>(call.group.size()));

@@ -320,20 +320,16 @@ class Run {
            });
   }
 
-  /// Whether the memory of operand number `i` of a site is read as another operand, or by another site of those that
-  /// compute.
+  /// Whether a site that computes also reads the memory of operand `i` of `site`, other than as this operand.
   bool is_read_elsewhere(const Step& step, size_t i, int64_t site, c10::ArrayRef<int64_t> computing) const {
     const void* memory = block_of(step.operands[i], site).memory();
-    const auto reads = [&](int64_t reader, size_t operand) {
-      return (reader != site || operand != i) && block_of(step.operands[operand], reader).memory() == memory;
-    };
-    const auto any_operand = [&](int64_t reader) {
+    return std::any_of(computing.begin(), computing.end(), [&](int64_t reader) {
       for (size_t operand = 0; operand < step.operands.size(); ++operand) {
-        if (reads(reader, operand)) return true;
+        const bool itself = reader == site && operand == i;
+        if (!itself && block_of(step.operands[operand], reader).memory() == memory) return true;
       }
       return false;
-    };
-    return std::any_of(computing.begin(), computing.end(), any_operand);
+    });
   }
 
   const Block& block_of(size_t value, int64_t site) const { return values_[value]->sites.at(site).front(); }
@@ -442,10 +438,10 @@ class Run {
     return out;
   }
 
-  /// The operands, pinned; those may be overwritten that only this group reads, for the last time, and nobody else
-  /// sees.
+  /// The operands, pinned; those may be overwritten that only this group reads, as one operand, for the last time, and
+  /// nobody else sees.
   std::vector<PinnedOperand> pinned(const Step& step, Group& group, const std::set<const void*>& shared) {
-    std::map<const void*, size_t> readers;  // operands that are pieces of this memory
+    std::map<const void*, size_t> readers;  // how many operands have a piece in this memory
     for (const auto& pieces : group.pieces) {
       std::set<const void*> read;
       for (const Piece& piece : pieces) read.insert(piece.block.memory());

@@ -129,8 +129,8 @@ TermPtr lifted(const Terms& terms, const TermPtr& term, bool finite = true);
 /// Members of a set of the terms' indices, by name.
 std::vector<int64_t> by_name(const Terms& terms, IndexSet indices);
 
-/// Whether a map distributes over an aggregate by `over` in this dtype: of bytes, whose sums and products soon wrap
-/// around, not over extremes.
+/// Whether a map distributes over an aggregate by `over` in this dtype. Sums and products of uint8 wrap around, so they
+/// do not distribute over min and max; wider integers are assumed not to overflow.
 bool distributes_in(DType dtype, Operator map, Operator over, bool factors_not_negative);
 
 /// Whether no element of a term can be negative, as its operators and literals say.

@@ -79,7 +79,7 @@ ExpressionPtr make_map(Operator op, std::vector<ExpressionPtr> children) {
 
 ExpressionPtr make_aggregate(Operator op, std::vector<std::string> indices, ExpressionPtr child) {
   JOINSUM_USER_CHECK(aggregates(op),
-                     "sparse program: no aggregate; there are + * min max and or: operator=", name_of(op));
+                     "sparse program: no aggregate; there are + * min max and or logaddexp: operator=", name_of(op));
   const std::set<std::string> distinct(indices.begin(), indices.end());
   JOINSUM_USER_CHECK(distinct.size() == indices.size(),
                      "sparse program: an aggregate names an index twice: indices=", indices);

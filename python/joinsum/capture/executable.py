@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
-from joinsum.capture.failures import failures_named, of_other_sites
+from joinsum.capture.failures import failures_named, other_sites_error
 from joinsum.capture.planned_program import PlannedProgram, StoredInputs
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
@@ -107,7 +107,7 @@ class DistributedExecutable:
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
         if context() is not self._here:
-            raise of_other_sites(self._here)
+            raise other_sites_error(self._here)
         used = self._used
         placed = None if used is None or used.is_due else used.placed_as_before(args)
         if used is not None and placed is not None:

@@ -13,7 +13,7 @@ from joinsum.base.errors import CaptureError, Error, PlanError
 from joinsum.capture.recording.application import source_line
 from joinsum.cluster.context import Context, context
 
-__all__ = ["failure", "failures_named", "of_other_sites"]
+__all__ = ["failure", "failures_named", "other_sites_error"]
 
 # What torch.fx adds to an error's text in front of the call that raised it.
 _WHILE = "\n\nWhile executing "
@@ -41,7 +41,7 @@ def failure(who: str, error: Exception) -> Error:
     return found
 
 
-def of_other_sites(here: Context) -> PlanError:
+def other_sites_error(here: Context) -> PlanError:
     """The error of captured code that runs in another context than the one that it was made in."""
     return PlanError(
         f"capture: it was made for other sites; compile again, after torch._dynamo.reset() where torch.compile has "

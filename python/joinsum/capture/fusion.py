@@ -311,7 +311,7 @@ def _takes(reader: _Group, node: fx.Node, copies: Mapping[fx.Node, _Member]) -> 
 
 def _bytes(node: fx.Node) -> int:
     value = node.meta["val"]
-    return int(math.prod(value.shape) * value.itemsize)  # strides may be symbolic, of which nbytes is none
+    return int(math.prod(value.shape) * value.itemsize)  # not nbytes, which fails for symbolic strides
 
 
 @functools.cache
@@ -450,7 +450,7 @@ def _constant(node: fx.Node) -> float | None:
         number = node.args[_CONSTANTS[node.target]]
         if not isinstance(number, (int, float)):
             return None
-        # As the dtype has it, which may not be that of the program.
+        # Rounded to the dtype of the node, which may be narrower than the program's.
         return float(torch.tensor(number, dtype=value.dtype, device="cpu"))
     if node.target in _SHAPES:
         below: Any = node.args[0]

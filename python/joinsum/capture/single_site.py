@@ -25,7 +25,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
-from joinsum.capture.failures import of_other_sites
+from joinsum.capture.failures import other_sites_error
 from joinsum.capture.fusion import fuse_elementwise
 from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
 from joinsum.capture.layouts import align_group_norms, use_channels_last
@@ -112,7 +112,7 @@ class SingleSiteExecutable:
         """The results, for plain or distributed tensors and numbers, in the graph's order; the list is emptied, so that
         what nobody else holds is freed once it is read."""
         if context() is not self._here:
-            raise of_other_sites(self._here)
+            raise other_sites_error(self._here)
         values = [_array(x) if isinstance(x, DistributedTensor) else x for x in args]
         taken = {p: args[p] for p in self._tied if isinstance(args[p], DistributedTensor)}
         overwritten = {p: values[p] for p in taken}

@@ -214,7 +214,7 @@ def sparse_einsum(
     out_format: OutFormat,
 ) -> SparseTensor | torch.Tensor:
     """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
-    if _sums_exponentials_of_singles(operations, operands):
+    if _sums_exponentials_in_float32(operations, operands):
         result = sparse_einsum(current, equation, _as_doubles(operands), operations, out_format)
         return result.to(torch.float32)
     read, operands = _prepared(current, equation, operands, operations)
@@ -258,7 +258,7 @@ def plan_sparse_einsum(
 ) -> PlannedSparseEinsum:
     """How the same einsum is computed; `joinsum.einsum_plan` says what the arguments are, and `call_again` computes it
     for other operands."""
-    wide = _sums_exponentials_of_singles(operations, operands)
+    wide = _sums_exponentials_in_float32(operations, operands)
     read, given = _prepared(current, equation, _as_doubles(operands) if wide else operands, operations)
     recorded = _is_recorded(given)
     with current.preparing("einsum"):
@@ -277,8 +277,8 @@ def plan_sparse_einsum(
     return PlannedSparseEinsum(*plan, equation, operands, None if way is None else way.name, site_plan, call_again)
 
 
-def _sums_exponentials_of_singles(operations: Operations, operands: Sequence[object]) -> bool:
-    """Whether exponentials are summed in single precision, where each of many is lost beside their sum."""
+def _sums_exponentials_in_float32(operations: Operations, operands: Sequence[object]) -> bool:
+    """Whether exponentials would be summed in float32, which loses small ones beside a large sum."""
     return operations.agg == "logsumexp" and all(getattr(x, "dtype", None) is torch.float32 for x in operands)
 
 

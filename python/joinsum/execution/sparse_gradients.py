@@ -73,8 +73,8 @@ class _Query:
 
     @property
     def weights(self) -> list[Data]:
-        """A factor for each combination beside the derivative of the expression: the part that it has of a sum of
-        exponentials."""
+        """For logsumexp, the factor e^body / e^result: the share that each combination has of the sum. Empty for other
+        aggregations."""
         return [weight(self.body, self.result)] if self.op == "logaddexp" else []
 
     @property

@@ -18,7 +18,7 @@ from joinsum.capture.recording.symbolic_numbers import plain
 from joinsum.capture.recording.values import computed
 from joinsum.cluster.context import context
 
-__all__ = ["Outcome", "Program", "keep_labels", "prepare"]
+__all__ = ["Outcome", "Program", "keep_labels", "replace_special_operators"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Program:
 
     def __init__(self, graph: CapturedGraph, updated: Collection[int] = ()) -> None:
         gm = graph.gm
-        prepare(gm.graph)
+        replace_special_operators(gm.graph)
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
         entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -149,9 +149,10 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
     return writes
 
 
-def prepare(graph: Graph) -> None:
-    """Makes a graph of AOTAutograd's one of ordinary operators: without tokens for side effects, and with zeros in the
-    place of tensors without memory, as the gradient of `sgn` is. Raises CaptureError for other side effects."""
+def replace_special_operators(graph: Graph) -> None:
+    """Replaces what AOTAutograd's graphs have and ordinary programs lack: tokens that order side effects are removed,
+    and tensors without memory, such as the gradient of `sgn`, become zeros. Raises CaptureError for other side
+    effects."""
     _lift_effects(graph)
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten._efficientzerotensor.default):
         node.target = torch.ops.aten.zeros.default

@@ -74,8 +74,7 @@ def fold_name(who: str, fold: object, dtype: torch.dtype) -> str | None:
     """The operator that folds repeated elements of a dtype: its own name, or that of an aggregation such as `"sum"`."""
     if fold is None:
         return None
-    extremes_and_sums = {"sum": "+", "prod": "*", "min": "min", "max": "max", "logsumexp": "logaddexp"}
-    names = {**extremes_and_sums, "any": "or", "all": "and"}
+    names = {"sum": "+", "prod": "*", "min": "min", "max": "max", "logsumexp": "logaddexp", "any": "or", "all": "and"}
     if not isinstance(fold, str) or fold not in {**names, **dict.fromkeys(names.values())}:
         raise PlanError(f"{who}: no such fold: fold={show(fold)}, names=[{', '.join(names)}]")
     operator = names.get(fold, fold)

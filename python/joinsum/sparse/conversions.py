@@ -99,12 +99,12 @@ def from_coordinates(
     # Sorted ones would be shared, and the caller may write to them.
     array = array.reshape(-1).clone(memory_format=torch.contiguous_format)
     operator = fold_name(who, fold, array.dtype)
-    # Each of many exponentials is small beside their sum.
+    # In float32, sums of many exponentials would lose the small ones.
     wide = array.double() if operator == "logaddexp" else array
     made = _C.SparseTensor.from_coordinates(
         extents, columns, wide, axes, formats, checked_fill(who, fill), operator, MOST_BYTES
     )
-    return with_dtype(who, made, array.dtype)
+    return made if wide is array else with_dtype(who, made, array.dtype)
 
 
 def _edge_columns(who: str, edges: object) -> list[torch.Tensor]:

@@ -35,8 +35,8 @@ def mapped(op: str, *children: Data) -> Data:
     return children[0] if len(children) == 1 and op in ("+", "*") else ["map", op, list(children)]
 
 
-# A logarithm that is finite, and less than others are.
-_LEAST = -1.7e308
+# Stands for the logarithm of an empty sum, so that it can be subtracted: less than others, and finite in float32.
+_LEAST = -3e38
 
 # What a value of a child makes of the whole map.
 _ANNIHILATORS = {

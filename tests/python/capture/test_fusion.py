@@ -443,7 +443,7 @@ def test_zeros_keep_their_signs() -> None:
 
 
 @pytest.mark.parametrize("sites", [1, 2])
-def test_gradients_whose_strides_are_symbolic(sites: int) -> None:
+def test_gradients_with_symbolic_strides_are_captured(sites: int) -> None:
     """Those of attention, which reach SGD's update without an operator between."""
 
     class Attention(nn.Module):
@@ -487,7 +487,7 @@ class _Trained(nn.Module):
         return self.function(self.p, x)
 
 
-def _train(function: Callable[..., torch.Tensor], shape: Sequence[int], x: torch.Tensor, sites: int) -> None:
+def _check_training(function: Callable[..., torch.Tensor], shape: Sequence[int], x: torch.Tensor, sites: int) -> None:
     """Four steps beside torch's: operands are overwritten from the second step on."""
     joinsum.init(sites=sites)
     model, reference = _Trained(function, *shape), _Trained(function, *shape)
@@ -505,13 +505,13 @@ def _train(function: Callable[..., torch.Tensor], shape: Sequence[int], x: torch
 @pytest.mark.parametrize("turned", [lambda p: p.flip(0), lambda p: p.roll(1, 0)])
 def test_two_results_are_not_written_to_one_operand(turned: Callable[..., torch.Tensor], sites: int) -> None:
     """The power is two operands of the backward pass, which are one memory and die there."""
-    _train(lambda p, _: (p.exp() ** turned(p)).pow(2).mean(), (4,), torch.ones(1), sites)
+    _check_training(lambda p, _: (p.exp() ** turned(p)).pow(2).mean(), (4,), torch.ones(1), sites)
 
 
 @pytest.mark.parametrize("sites", [1, 2])
 @pytest.mark.parametrize("activation", [nn.functional.elu, nn.functional.silu, nn.functional.softplus])
 def test_an_operand_of_no_axes_is_not_a_result_of_two(activation: Callable[..., torch.Tensor], sites: int) -> None:
-    _train(lambda p, x: activation(p.mean() + x).tanh().mean(), (1, 6), torch.ones(1, 1), sites)
+    _check_training(lambda p, x: activation(p.mean() + x).tanh().mean(), (1, 6), torch.ones(1, 1), sites)
 
 
 @pytest.mark.parametrize("sites", [1, 2])

@@ -71,7 +71,7 @@ def test_fills_of_integers_wrap_around(dtype: torch.dtype, join: str, fill: int,
 @pytest.mark.parametrize("sites", [1, 2, 3])
 @pytest.mark.parametrize("fill", [-INFINITY, 0.0, 1.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sums_of_exponentials(dtype: torch.dtype, fill: float, sites: int) -> None:
+def test_sums_of_exponentials_are_those_of_dense_operands(dtype: torch.dtype, fill: float, sites: int) -> None:
     joinsum.init(sites=sites)
     x, y = (sparse(6, 6, fill=fill, dtype=dtype, seed=seed, levels="csr") for seed in (2, 3))
     start = torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=dtype)

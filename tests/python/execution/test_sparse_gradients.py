@@ -249,6 +249,21 @@ def test_gradients_of_sums_of_exponentials(out_format: str, sites: int) -> None:
         torch.testing.assert_close(mine, its)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_sums_of_two_exponentials(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.0, -math.inf], [1.0, 2.0]], dtype=dtype)
+    values = x.flatten().requires_grad_()
+    y = torch.tensor([[1.0, -math.inf], [-math.inf, 0.0]], dtype=dtype, requires_grad=True)
+    every = [[0, 0, 1, 1], [0, 1, 0, 1]]
+    given = SparseTensor.from_coordinates(every, x.flatten(), (2, 2), levels="csr", fill=2.0).with_values(values)
+    z = joinsum.einsum("ij,ij->i", given, y, join="logaddexp", agg="max", out_format="dense")
+    assert isinstance(z, torch.Tensor)
+    z.sum().backward()
+    share = torch.tensor([-1.0, 2.0], dtype=dtype).sigmoid()  # of x in the larger element of each row
+    torch.testing.assert_close(values.grad, torch.stack([share[0], share.new_zeros(()), share.new_zeros(()), share[1]]))
+    torch.testing.assert_close(y.grad, torch.diag(1 - share))
+
+
 def test_a_scalar_that_stores_nothing_has_an_empty_gradient() -> None:
     values = torch.zeros(0, requires_grad=True)
     nothing = SparseTensor.from_coordinates([], torch.zeros(0), ()).with_values(values)

@@ -551,7 +551,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("sites", [1, 2, 3])
 @pytest.mark.parametrize("name", BINARY)
-def test_a_value_of_no_axes_beside_constants_in_repeated_calls(name: str, sites: int) -> None:
+def test_a_value_of_no_axes_is_not_overwritten_by_a_larger_result(name: str, sites: int) -> None:
     joinsum.init(sites=sites)
     for other in (lambda w: torch.zeros(1), lambda w: torch.full((5,), 0.4), lambda w: w * 2):
 

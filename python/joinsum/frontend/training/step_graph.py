@@ -18,7 +18,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.program import Outcome, Program, keep_labels, prepare
+from joinsum.frontend.program import Outcome, Program, keep_labels, replace_special_operators
 from joinsum.frontend.tracing.errors import compiling
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
@@ -85,7 +85,7 @@ class StepGraph(Captured):
     def _planned_later(
         self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
     ) -> Callable[..., list[Any]]:
-        prepare(gm.graph)
+        replace_special_operators(gm.graph)
         self._by_size = GraphBySize(gm, inputs, _StepOfSize)
         return self._execute
 
@@ -199,7 +199,8 @@ class StepGraph(Captured):
 
 
 def _copy_aliases(graph: torch.fx.Graph) -> None:
-    """Copies results, which are detached, that are an input or a view of one, before the step updates it."""
+    """Copies the results that share memory with an input, before the step updates it. Only results are detached (see
+    `step_results.detached`); other outputs, such as what a module stores, stay as they are."""
 
     def memory_of(node: torch.fx.Node) -> int | None:
         value = node.meta.get("example_value")
@@ -212,9 +213,9 @@ def _copy_aliases(graph: torch.fx.Graph) -> None:
     with graph.inserting_before(output):
         for node in output.all_input_nodes:
             if node.target == "detach" and memory_of(node) in of_inputs:
-                copy = graph.call_function(torch.clone, (node,))
-                copy.meta = dict(node.meta)
-                output.replace_input_with(node, copy)
+                cloned = graph.call_function(torch.clone, (node,))
+                cloned.meta = dict(node.meta)
+                output.replace_input_with(node, cloned)
 
 
 @dataclass(frozen=True)
