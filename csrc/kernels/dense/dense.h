@@ -14,8 +14,8 @@ namespace joinsum::kernels::dense {
 at::ScalarType scalar_type(DType dtype);
 DType dtype_of(at::ScalarType type);
 
-/// The memory of a contiguous array as a list of bytes. `view(at::kByte)` refuses some contiguous arrays: it looks at the
-/// strides of axes of one element, which mean nothing.
+/// The memory of a contiguous array as a list of bytes. `view(at::kByte)` refuses some contiguous arrays: it looks at
+/// the strides of axes of one element, which mean nothing.
 at::Tensor bytes_of(const at::Tensor& array);
 
 /// Runs `kernel` on tensors of one device; no gradient is recorded.
