@@ -98,8 +98,17 @@ def figure(shared: _C.Transport, sockets: _C.Transport, pattern: str, size: int,
         spread(seconds[name]).median / parts for name in ("shared", "torch", "joinsum")
     )
     faster = ratio(seconds["shared"], seconds["torch"])
-    own = shared_seconds, torch_seconds, gloo_seconds, faster.median, faster.low, faster.high
-    return Figure(dist.get_world_size(), pattern, size, *own)
+    return Figure(
+        ranks=dist.get_world_size(),
+        pattern=pattern,
+        bytes=size,
+        shared_seconds=shared_seconds,
+        torch_seconds=torch_seconds,
+        joinsum_on_gloo_seconds=gloo_seconds,
+        faster=faster.median,
+        lower_quartile=faster.low,
+        upper_quartile=faster.high,
+    )
 
 
 def measure(turns: int, sizes: list[int], out: Path) -> None:

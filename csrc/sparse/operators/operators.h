@@ -123,8 +123,7 @@ T apply(Operator op, T a, T b) {
 }
 
 /// The value of an operator of one child. A map of one child by `+`, `*`, `min`, `max` or `logaddexp` is the
-/// child, by `and` or `or`
-/// its truth.
+/// child, by `and` or `or` its truth.
 template <class T>
 T apply(Operator op, T a) {
   using W = Wrapping<T>;
