@@ -15,6 +15,7 @@ from joinsum.base.errors import PlanError
 __all__ = [
     "check_array",
     "check_has_elements",
+    "check_outside_of_transforms",
     "integer",
     "integers",
     "is_number",
@@ -101,6 +102,15 @@ def check_has_elements(who: str, tensor: torch.Tensor) -> None:
         raise PlanError(
             f"{who}: a class of tensors that says itself what operations do (__torch_dispatch__); give the plain "
             f"tensor that it holds: type={type(tensor).__name__}"
+        )
+
+
+def check_outside_of_transforms(what: str, tensor: torch.Tensor) -> None:
+    """Raises PlanError for a tensor that a transform of torch.func has wrapped; `what` is not taken there."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise PlanError(
+            f"{what} are not taken in transforms of torch.func (grad, vmap, jvp); call backward(), or give a batch an "
+            "axis of its own"
         )
 
 

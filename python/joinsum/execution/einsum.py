@@ -10,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from joinsum import _C
-from joinsum.base.arguments import show
+from joinsum.base.arguments import check_outside_of_transforms, show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 from joinsum.execution.compressed_rows import known_call
@@ -163,12 +163,9 @@ def check_sparse_call(operands: Sequence[object]) -> None:
     """Raises where operands beside sparse ones have no data of their own."""
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         raise PlanError("einsum: sparse operands have data, so they are not computed under FakeTensorMode")
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    if any(isinstance(x, torch.Tensor) and wrapped(x) for x in operands):
-        raise PlanError(
-            "einsum: sparse operands are not taken in transforms of torch.func (grad, vmap, jvp); call backward(), or "
-            "give a batch an axis of its own"
-        )
+    for x in operands:
+        if isinstance(x, torch.Tensor):
+            check_outside_of_transforms("einsum: sparse operands", x)
 
 
 def _of_tensors(

@@ -8,7 +8,7 @@ import warnings
 import numpy
 import torch
 
-from joinsum.base.arguments import check_has_elements, integers, is_number, show
+from joinsum.base.arguments import check_has_elements, check_outside_of_transforms, integers, is_number, show
 from joinsum.base.errors import PlanError
 
 __all__ = [
@@ -93,11 +93,7 @@ def array_of(who: str, name: str, value: object) -> torch.Tensor:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise PlanError(f"{who}: no array: {name}={show(value)} ({error})") from None
     check_has_elements(f"{who}: {name}", value)
-    if torch._C._functorch.is_functorch_wrapped_tensor(value):
-        raise PlanError(
-            f"{who}: sparse tensors are not taken in transforms of torch.func (grad, vmap, jvp); call backward(), or "
-            f"give a batch an axis of its own: {name}"
-        )
+    check_outside_of_transforms(f"{who}: {name}: sparse tensors", value)
     if value.device.type != "cpu":
         raise PlanError(f"{who}: sparse tensors are kept on the CPU; give {name}.cpu(): device={value.device}")
     if value.layout is not torch.strided:
